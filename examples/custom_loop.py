@@ -34,7 +34,7 @@ def train(rank: int, world_size: int, steps: int) -> list[float]:
             chances /= chances.sum(1, keepdims=True)
             loss = np.array([-np.log((chances * targets[rows]).sum(1)).mean()], np.float32)
             gradient = samples[rows].T @ (chances - targets[rows]) / len(rows)
-            # both sums are under way at once; a key lets a sum's scale be predicted from the one before
+            # both sums run concurrently; a key lets a sum's scale be predicted from the last one
             pending = [comm.all_reduce_async(gradient, key="gradient"), comm.all_reduce_async(loss, key="loss")]
             for future in pending:
                 future.result()

@@ -1,7 +1,7 @@
-"""Ranks of different speed take parts of each batch that follow their speed, and are done at one time.
+"""Ranks of different speed get parts of each batch in proportion to their speeds, and finish at the same time.
 
     sa-atp up -- torchrun --nproc-per-node 3 examples/ddp_digits_balanced.py            # speeds 1, 0.5, 0.2
-    sa-atp up -- torchrun --nproc-per-node 3 examples/ddp_digits_balanced.py --equal    # everybody waits for the slowest
+    sa-atp up -- torchrun --nproc-per-node 3 examples/ddp_digits_balanced.py --equal    # all wait for the slowest
 
 Ranks of one machine share its cores, so their devices are emulated: each pass waits for as long as its device would take.
 Which samples a step has does not depend on how they are shared: rank 0 trains a copy of the model alone on the whole

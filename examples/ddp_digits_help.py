@@ -1,14 +1,14 @@
-"""The same as ddp_digits.py with one slow rank, and with the others helping it.
+"""ddp_digits.py with one slow rank, which the others help.
 
     sa-atp up -- torchrun --nproc-per-node 4 examples/ddp_digits_help.py            # with help
-    sa-atp up -- torchrun --nproc-per-node 4 examples/ddp_digits_help.py --no-help  # everybody waits
+    sa-atp up -- torchrun --nproc-per-node 4 examples/ddp_digits_help.py --no-help  # all wait
 
-Ranks of one machine share its cores, so their devices are emulated: a gradient is computed, and leaves when the time has
-passed that the device would take; the slow rank's takes --slowdown times as long. A helper takes the time of its own
-device. Everything else is real.
+Ranks on one machine share its cores, so their devices are emulated: a gradient is computed, and sent when the device would
+have finished; the slow rank's device takes --slowdown times as long. A helper needs the time of its own device. Everything
+else is real.
 
---micro-batches cuts each rank's batch into pieces that are taken over one by one ("steal"); with one piece, a leader
-computes the straggler's whole batch beside it ("clone").
+--micro-batches divides each rank's batch into pieces that helpers take over one by one ("steal"); with one piece, a leader
+computes the straggler's whole batch as well ("clone").
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""What the recipes train: a small model on scikit-learn's handwritten digits, which come with it."""
+"""The model and data of the recipes: a small model on scikit-learn's handwritten digits."""
 
 import torch
 from sklearn.datasets import load_digits

@@ -34,7 +34,7 @@ class Digits(lightning.LightningModule):
     def validation_step(self, batch: Any, _: int) -> None:
         images, labels = batch
         right = self.model(images).argmax(1) == labels
-        self.log("right", right.sum(), sync_dist=True)  # a whole number, of which Lightning asks the mean
+        self.log("right", right.sum(), sync_dist=True)  # an integer, of which Lightning requests the mean
 
     def on_train_epoch_end(self) -> None:
         self.losses.append(float(self.trainer.callback_metrics["loss"]))

@@ -34,7 +34,7 @@ TIMEOUT = timedelta(seconds=30)
 
 
 class SwitchProcessGroup(ProcessGroupWrapper):
-    """A process group of each quorum, whose sums go through the switch."""
+    """A process group with sums in the switch, made anew for each quorum."""
 
     def _create_pg(self, store: dist.Store, rank: int, world_size: int) -> SaAtpProcessGroup:
         return SaAtpProcessGroup(store, rank, world_size, self._timeout, f"quorum {self._quorum_id}")
@@ -53,7 +53,7 @@ class SwitchProcessGroup(ProcessGroupWrapper):
 
 
 def replica(number: int, steps: int, lighthouse: str, died: Path) -> None:
-    """One replica of the model, in one process. Args: died: a file with which replica 1 notes that it has died once."""
+    """One replica of the model, in one process. Args: died: a file by which replica 1 remembers that it has died."""
     store = dist.TCPStore(HERE, 0, is_master=True, wait_for_workers=False)
     model, dataset = make_model(), make_dataset()
     images, labels = dataset.tensors
@@ -86,7 +86,7 @@ def replica(number: int, steps: int, lighthouse: str, died: Path) -> None:
         time.sleep(0.1)  # a step of a larger model
     print(json.dumps({"replica": number, "losses": losses, "replicas": together}), flush=True)
     manager.shutdown(wait=False)
-    os._exit(0)  # torchft's threads may wait for replicas that are gone
+    os._exit(0)  # torchft's threads may still wait for dead replicas
 
 
 def main() -> None:

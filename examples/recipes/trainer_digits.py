@@ -20,7 +20,7 @@ import sa_atp.ddp  # noqa: F401  (registers the backend)
 
 
 class Digits(nn.Module):
-    """A model as the Trainer wants it: it is called with the names of a sample's fields, and returns its loss."""
+    """A model for the Trainer: its arguments are named like a sample's fields, and it returns the loss."""
 
     def __init__(self) -> None:
         super().__init__()

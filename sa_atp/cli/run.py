@@ -71,12 +71,12 @@ def run(options: argparse.Namespace) -> int:
             else:
                 result = runner.run(plan, str(path), folder, progress)
             progress("drawing figures")
-            saved = save(result, folder)
-    summary = report.summarise(result)
+            summary = report.summarise(result)
+            saved = save(result, folder, summary)
     if options.json:
         print(json.dumps({**summary, "folder": str(saved.folder)}))
     else:
-        print_table(result)
+        print_table(result, summary=summary)
         print_paths(saved.folder, saved.files)
     wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
     problems = [*saved.problems, *([f"{plural(wrong, 'sum was', 'sums were')} wrong"] if wrong else [])]

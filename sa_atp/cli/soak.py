@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.lab.soak.run import Failure, Result
+    from sa_atp.lab.soak.run import SoakFailure, SoakResult
 
 NEW_LINE = "\n"
 LINES = 10  # of progress in all, where there is no terminal
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     with TerminalProgress("seeds") as progress:
         progress("running worlds")
 
-        def told(result: "Result") -> None:
+        def on_progress(result: "SoakResult") -> None:
             nonlocal said, failed
             for failure in result.total.failures[failed:]:
                 progress.say(f"seed {failure.seed} failed: {failure.what}: {failure.detail.partition(NEW_LINE)[0]}")
@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
             minutes=options.minutes,
             jobs=options.jobs,
             shrinks=not options.no_shrink,
-            told=told,
+            on_progress=on_progress,
         )
     if options.json:
         print(json.dumps(result.as_dict()))
@@ -83,7 +83,7 @@ def _list(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(result: "Result") -> None:
+def _print(result: "SoakResult") -> None:
     numbers = result.as_dict()
     for failure in result.total.failures:
         _print_failure(failure)
@@ -102,9 +102,9 @@ def _print(result: "Result") -> None:
         print("nothing failed")
 
 
-def _print_failure(failure: "Failure") -> None:
+def _print_failure(failure: "SoakFailure") -> None:
     print(f"seed {failure.seed} FAILED: {failure.what}: {failure.detail}")
-    print(f"  again: {failure.again}")
+    print(f"  again: {failure.repeat_command}")
     print("  the smallest world found that fails in this way:")
     for line in failure.scene:
         print(f"    {line}")

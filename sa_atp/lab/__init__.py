@@ -1,1 +1,1 @@
-"""The laboratory: simulators, policies, plans, backends, benchmarks, reports, and worlds that try to break the protocol."""
+"""The laboratory: simulators, policies, plans, backends, benchmarks, reports, and a soak test of the protocol."""

@@ -54,7 +54,7 @@ def test_a_run_says_so_in_one_line_in_its_manifest_and_in_its_report(checkout: P
     manifest = json.loads((checkout / "result/manifest.json").read_text())
     assert manifest["program"]["made_from_these_sources"] is False
     assert (
-        "older than its sources: what was changed in p4src did not run" in (checkout / "result/report.html").read_text()
+        "older than its sources: changes in p4src were not run" in (checkout / "result/report.html").read_text()
     )
 
 

@@ -170,8 +170,8 @@ def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("ssp.bound=1", """changes nothing: [ssp] is for ssp, and run.policies = ["atp", "sa-atp"]"""),
-        ("boa.least=2", """changes nothing: [boa] is for boa and sa-atp+boa, and run.policies = ["atp", "sa-atp"]"""),
+        ("ssp.bound=1", """has no effect: [ssp] is for ssp, and run.policies = ["atp", "sa-atp"]"""),
+        ("boa.least=2", """has no effect: [boa] is for boa and sa-atp+boa, and run.policies = ["atp", "sa-atp"]"""),
         ("run.policies=[atp,boa]", """the shell: --set 'run.policies=["atp", "boa"]'"""),
         ("straggler.workers=[1,a]", """the shell: --set 'straggler.workers=[1, "a"]'"""),
         ("job.speeds=[.5,1]", """the shell: --set 'run.policies=["atp", "sa-atp"]'"""),

@@ -9,7 +9,7 @@ import numpy as np
 from sa_atp.basics.arrays import Counts
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Switch
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.membership import JoinRequest

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from sa_atp.lab.bench.help import Row
+from sa_atp.lab.bench.help import HelpRow
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import Plan
 
@@ -12,9 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 
 
-def help_rows() -> list[Row]:
+def help_rows() -> list[HelpRow]:
     """Of docs/help-table.json."""
-    return [Row(**row) for row in json.loads((DOCS / "help-table.json").read_text())["rows"]]
+    return [HelpRow(**row) for row in json.loads((DOCS / "help-table.json").read_text())["rows"]]
 
 
 def help_page() -> str:

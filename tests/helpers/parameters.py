@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Octets, Values
-from sa_atp.lab.parameters.rules.messages import Message, Outgoing, Task
+from sa_atp.lab.parameters.parameter_worker import ParameterWorker
+from sa_atp.lab.parameters.rules.messages import Outgoing, ParamsMessage, Task
 from sa_atp.lab.parameters.rules.replay import Replay
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
-from sa_atp.lab.parameters.rules.server import ParameterServer, Snapshot, Taken
+from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot, TakenUpdate
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
-from sa_atp.lab.parameters.worker import ParameterWorker
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.steps.step import Compute
 from sa_atp.steps.step_record import StepRecord
 
@@ -69,12 +69,12 @@ class Training:
         self.terms: Terms = rules.terms
         self.rules = rules
         self.clock = Clock()
-        self.taken: list[Taken] = []
+        self.taken: list[TakenUpdate] = []
         self.snapshots: list[Snapshot] = []
         self.records: list[list[StepRecord]] = [[] for _ in range(self.terms.world_size)]
-        self.said: list[tuple[int, int, Message]] = []
+        self.said: list[tuple[int, int, ParamsMessage]] = []
         self.outcomes: list[Any] = []
-        self.server = ParameterServer(rules, taken=self.taken.append, reached=self.snapshots.append)
+        self.server = ParamsServer(rules, taken=self.taken.append, reached=self.snapshots.append)
         toy = Toy()
         self.job = VirtualParameters(
             self.clock, Chance(self.clock, rng, longest_us), self.server,
@@ -102,7 +102,7 @@ class Training:
             return toy.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
 
         self.workers.append(worker)
-        Process(
+        VirtualProcess(
             self.clock, worker.run(), duration_us=lambda _: task_us(rank, worker.clock, rng),
             gradient=gradient,
             finished=self.outcomes.append,

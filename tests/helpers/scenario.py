@@ -9,7 +9,7 @@ import numpy as np
 
 from helpers.cluster import Cluster, Reduction
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 

@@ -9,8 +9,8 @@ import numpy as np
 from helpers.cluster import Cluster, reference_sum
 from sa_atp.lab.policies.sync_opt import BackupStepper
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.virtual_time import Process
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.session import Sum
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
@@ -142,7 +142,7 @@ class Training:
             return int(s.micro_batch_us * s.slowdown(step, rank))
 
         steps = self._steppers[rank].run(s.number(step))
-        Process(
+        VirtualProcess(
             self.cluster.clock,
             steps if s.stoppable(rank) else _to_the_end(steps),
             duration_us=duration_us,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
@@ -205,7 +205,7 @@ class Crew:
                 assert not isinstance(outcome, Exception), outcome
                 over.append(rank)
 
-            Process(
+            VirtualProcess(
                 self.clock, stepper.run(step), duration_us=partial(duration_us, rank),
                 gradient=lambda work: (VALUE, 0.0), finished=finished,
             )  # fmt: skip

@@ -20,8 +20,8 @@ import pytest
 from helpers.needs import MININET
 from rank_pool import HERE, Ranks
 
-from sa_atp.lab.backends.mininet.layout import HostNode, Layout, LinkQuality, SwitchNode
-from sa_atp.lab.backends.mininet.network import Network
+from sa_atp.lab.backends.mininet.layout import HostNode, LinkQuality, NetworkLayout, SwitchNode
+from sa_atp.lab.backends.mininet.network import MininetNetwork
 
 SCRIPT = HERE / "restarting.py"
 LIMIT_S = 180.0
@@ -41,7 +41,7 @@ def two_hosts(where: str, ranks: Ranks, logs: Path) -> Iterator[tuple[str, list[
     if where == "loopback":
         yield ranks.server, [Host("127.0.0.1", "lo")] * 2
         return
-    with Network(layout(), switch="embedded", lanes=256, slots=1024, slots_per_job=1024, logs=logs) as network:
+    with MininetNetwork(layout(), switch="embedded", lanes=256, slots=1024, slots_per_job=1024, logs=logs) as network:
         yield (
             network.start_server(),
             [
@@ -51,9 +51,9 @@ def two_hosts(where: str, ranks: Ranks, logs: Path) -> Iterator[tuple[str, list[
         )
 
 
-def layout() -> Layout:
+def layout() -> NetworkLayout:
     """Two hosts and a parameter server at a switch; no names that other networks on this machine would have."""
-    found = Layout()
+    found = NetworkLayout()
     found.add_switch(SwitchNode(name="hub1"))
     found.add_host(HostNode(name="node0", ip="10.0.0.1", role="worker", rank=0))
     found.add_host(HostNode(name="node1", ip="10.0.0.2", role="worker", rank=1))

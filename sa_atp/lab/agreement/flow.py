@@ -1,4 +1,4 @@
-"""Both simulators side by side: `python -m sa_atp.lab.agreement.flow` writes the table of docs/flow-model.md."""
+"""Compares both simulators: `python -m sa_atp.lab.agreement.flow` writes the table of docs/flow-model.md."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from sa_atp.lab.runs.records import PolicyRun, RunResult
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One policy in one setting; mean iteration times."""
+class FlowAgreement:
+    """A policy in a setting: mean iteration times of both simulators."""
 
     setting: str
     policy: str
@@ -22,15 +22,15 @@ class Row:
 
     @property
     def difference(self) -> float:
-        """Of the flows' time from the packets', as a share of that."""
+        """Relative difference of the flows' time from the packets'."""
         return self.flows_s / self.packets_s - 1
 
 
-def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[Row]:
+def compare(settings: Mapping[str, Sequence[str]]) -> Iterator[FlowAgreement]:
     """Runs each setting on both. Raises: SaAtpError."""
     for name, overrides in settings.items():
         packets, flows = (_means(network, overrides) for network in ("packets", "flows"))
-        yield from (Row(name, policy, packets[policy], flows[policy]) for policy in packets)
+        yield from (FlowAgreement(name, policy, packets[policy], flows[policy]) for policy in packets)
 
 
 def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
@@ -40,8 +40,8 @@ def _means(network: str, overrides: Sequence[str]) -> dict[str, float]:
     return {each.policy: each.mean_s or 0.0 for each in found}
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
-    """As a table in Markdown."""
+def lines(rows: Iterable[FlowAgreement]) -> Iterator[str]:
+    """The rows as a Markdown table."""
     yield "| setting | policy | packets, ms | flows, ms | difference |"
     yield "|---|---|---|---|---|"
     for row in rows:

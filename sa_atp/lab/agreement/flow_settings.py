@@ -1,4 +1,4 @@
-"""The settings in which both simulators run, to see whether they agree (docs/flow-model.md)."""
+"""The settings in which both simulators are compared (docs/flow-model.md)."""
 
 PLAN = """
 [run]
@@ -56,4 +56,4 @@ SETTINGS = {
         *_FOUR_RACKS, "topology.link_mbps=100", "topology.trunk_mbps=40", *_SLOWER,
     ),
 }  # fmt: skip
-"""Name, and what is set otherwise than in PLAN."""
+"""By name: changes to PLAN."""

@@ -1,8 +1,7 @@
-"""The simulator and Mininet side by side: `python -m sa_atp.lab.agreement.mininet` writes the table of docs/simulator.md.
+"""Compares the simulator with Mininet: `python -m sa_atp.lab.agreement.mininet` writes the table of docs/simulator.md.
 
 It runs plans on both, policy by policy, and compares mean iteration times. In virtual time these are exact. In
-Mininet they vary with the machine, so each plan runs there several times; that needs root, and a machine with nothing else
-to do.
+Mininet they vary with the machine, so each plan runs there several times; that needs root, and an idle machine.
 """
 
 import argparse
@@ -42,31 +41,31 @@ SETTINGS: dict[str, tuple[str, ...]] = {
         for n in (1, 2, 4, 8)
     },
 }
-"""Plan of topologies/, up to the first blank, and what is set otherwise: without link rates the machine is the limit.
+"""By name (a plan of topologies/ up to the first blank): changes to the plan. Links need rates, else the machine limits.
 
-Of flexrr each run is another one, in both: whose messages meet on the server's link in a step decides who meets in the
-next. So means of several are compared.
+Runs of flexrr vary in both: messages that meet on the server's link in a step decide which ones meet in the next. So
+means of several runs are compared.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One policy of one plan; mean iteration times, in seconds."""
+class MininetAgreement:
+    """A policy of a plan: mean iteration times in seconds."""
 
     plan: str
     policy: str
     simulated_s: float
     mininet_s: tuple[float, ...]
-    """Of each run, in ascending order."""
+    """One for each run, in ascending order."""
 
     @property
     def difference(self) -> float:
-        """Of the simulator's time from Mininet's median, as a share of that."""
+        """Relative difference of the simulator's time from Mininet's median."""
         return self.simulated_s / statistics.median(self.mininet_s) - 1
 
 
-def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress) -> Iterator[Row]:
-    """Runs plans on both. Args: folder: of the plan files; repeat: runs in Mininet. Raises: SaAtpError."""
+def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress) -> Iterator[MininetAgreement]:
+    """Runs plans on both. Args: folder: of the plan files; repeat: number of runs in Mininet. Raises: SaAtpError."""
     for name in names:
         path = folder / f"{name.split(',')[0].split()[0]}.toml"
         plan = plan_files.load(path, SETTINGS[name])
@@ -76,7 +75,7 @@ def compare(folder: Path, names: Iterable[str], repeat: int, progress: Progress)
             _means(plans.placed(plan, backend), path, progress) for backend in ("sim", *["mininet"] * repeat)
         )
         for policy in on_both:
-            yield Row(name, policy, simulated[policy], tuple(sorted(run[policy] for run in emulated)))
+            yield MininetAgreement(name, policy, simulated[policy], tuple(sorted(run[policy] for run in emulated)))
 
 
 def _means(plan: Plan, path: Path, progress: Progress) -> dict[str, float]:
@@ -85,8 +84,8 @@ def _means(plan: Plan, path: Path, progress: Progress) -> dict[str, float]:
     return {each.policy: each.mean_s or 0.0 for each in stats.policies(result)}
 
 
-def lines(rows: Iterable[Row]) -> Iterator[str]:
-    """As a table in Markdown."""
+def lines(rows: Iterable[MininetAgreement]) -> Iterator[str]:
+    """The rows as a Markdown table."""
     yield "| plan | policy | simulator, ms | Mininet, ms | difference |"
     yield "|---|---|---|---|---|"
     for row in rows:

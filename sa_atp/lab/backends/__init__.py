@@ -1,1 +1,1 @@
-"""Where a plan runs: processes on this machine, Mininet, packets or flows in virtual time."""
+"""The backends that run a plan: local processes, Mininet, and simulators of packets or flows in virtual time."""

@@ -1,4 +1,4 @@
-"""A switch and a parameter server as two processes, without root: what every job on one machine needs."""
+"""A switch and a parameter server as two processes on this machine, without root."""
 
 from pathlib import Path
 from typing import Any
@@ -10,19 +10,19 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, Kind
 
 READY_TIMEOUT_S = 120.0  # the first start compiles the switch program, and imports PyTorch from a cold disk
 LOOPBACK = "127.0.0.1"
-# What a worker may have under way: a few of them together fill the switch's socket, and a processor's caches.
+# Bytes in flight of a worker: more would overflow the switch's socket buffer, or the processor's caches.
 UNDER_WAY_BYTES = 4 << 20
-WORKERS_PORT = 1  # of the switch: a UDP socket behind which all hosts are
+WORKERS_PORT = 1  # port of the switch for all hosts, a UDP socket
 
 
 class LocalCluster:
     """The embedded switch with one UDP port, and the parameter server that controls it.
 
-    Both start to load when this is made; `ready` waits for them, so that workers can load in between.
+    Both start when this object is made; `ready` waits for them, so that workers can start meanwhile.
     """
 
     program = "embedded"
-    """Which target it runs, as plans call it."""
+    """The target's name in plans."""
 
     def __init__(
         self,
@@ -40,11 +40,11 @@ class LocalCluster:
         """Args:
         group: ends the processes.
         logs: an existing folder.
-        contributions: bits of the bitmap of the switch's program.
-        slots: of the switch.
-        slots_per_job: how many of them a job may use; 0: all, or as many as hold UNDER_WAY_BYTES.
+        contributions: width of the bitmap of the switch's program.
+        slots: slots of the switch.
+        slots_per_job: slots of each job; 0: all, or as many as UNDER_WAY_BYTES fill.
         listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
-        captures: folder for a pcap file of the switch's port; default: none is written.
+        captures: folder for a pcap file of the switch's port; None: no file.
         dead_after_s: silence after which a worker counts as lost.
         """
         self._group = group
@@ -81,17 +81,17 @@ class LocalCluster:
 
     @property
     def processes(self) -> list[Process]:
-        """What must live for as long as the cluster is used."""
+        """The processes that have to live while the cluster is used."""
         return [self.switch] if self.server is None else [self.switch, self.server]
 
 
 def slots_of(lanes: int) -> int:
-    """Slots of a job with which so much is under way as loopback takes: a power of two."""
+    """Slots of a job for UNDER_WAY_BYTES in flight: a power of two."""
     return 1 << (UNDER_WAY_BYTES // size_of(Kind.DATA, lanes)).bit_length() - 1
 
 
 def server_address(server: Process) -> Address:
-    """Waits until a parameter server runs. Returns: where it listens. Raises: ProcessError."""
+    """Waits until a parameter server runs. Returns: its address. Raises: ProcessError."""
     return _address(server.answer(READY_TIMEOUT_S)["address"])
 
 

@@ -1,4 +1,4 @@
-"""The simulated backend on flows: the same steps and the same ledger, on a network of fair shares. (docs/flow-model.md)"""
+"""The simulated backend on flows: the same steps and ledger, on a flow-level network. (docs/flow-model.md)"""
 
 import contextlib
 import gc
@@ -9,10 +9,10 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
-from sa_atp.lab.flow.job import FlowJob, JobSettings, Operation
+from sa_atp.lab.flow.flow_worker import FlowWorker
+from sa_atp.lab.flow.job import FlowJob, FlowOperation, JobSettings
 from sa_atp.lab.flow.sums import Total
-from sa_atp.lab.flow.worker import FlowWorker
-from sa_atp.lab.flow.workloads import Shared, SizesOnly, View
+from sa_atp.lab.flow.workloads import SharedWorkload, SizesOnly, WorkloadView
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_seconds
@@ -27,7 +27,7 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.step import samples_of
@@ -35,25 +35,25 @@ from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import LinkContention
 
 TRAINED = ("digits-cnn",)
-NEW_OBJECTS = 100_000  # after which Python looks for those that nobody can reach any more
+NEW_OBJECTS = 100_000  # threshold of Python's garbage collector
 
 
 def check(plan: Plan, names: Sequence[str]) -> None:
-    """Refuses what flows know nothing of. Args: names: of the policies that run on flows. Raises: UserError."""
+    """Refuses plans with faults that flows do not model. Args: names: the policies that run on flows. Raises: UserError."""
     if not plan.network.is_perfect:
         raise UserError(
-            f"the simulator has no packets of {', '.join(names)} that could be lost, duplicated or reordered: "
-            "set network.* to 0, or leave them out"
+            f"{', '.join(names)}: simulated as flows, without packets that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave these policies out"
         )
 
 
 def adds(plan: Plan) -> bool:
-    """Whether numbers are really added up: where something is trained, and wherever packets could do it as well."""
+    """Whether values are added up: if the model is trained, or the job would also fit into packets."""
     return plan.job.model in TRAINED or plan.topology.workers * plan.job.micro_batches <= CONTRIBUTION_BITS
 
 
 def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
-    """The links of a plan. Args: server_mbps: of the parameter server's link, if it is not that of trunks."""
+    """The links of a plan. Args: server_mbps: rate of the parameter server's link; 0: that of trunks."""
     topology = plan.topology
     return Fabric(
         clock,
@@ -71,21 +71,22 @@ def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
 
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
     """Runs one policy once. Raises: SaAtpError."""
-    simulation = _Simulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
-    with _collected_seldom():
+    simulation = _FlowSimulation(plan, policies.switch_policy(policy), repetition, progress, fabric_of(plan, Clock()))
+    with _rare_garbage_collection():
         found = collect(plan, policy, repetition, simulation.run())
-    found.fragments = {}  # there are none
+    found.fragments = {}  # flows have no fragments
     return found
 
 
 def step_ends_us(plan: Plan, policy: str, progress: Progress, fabric: Fabric) -> list[int]:
-    """When each step of a run was over, without its records, where only sizes are on their way. Raises: SaAtpError.
+    """The end of each step of a run with gradients without values, without records. Raises: SaAtpError.
 
-    That is when the first worker had its sum, and the last step when the last one had it (as report.stats.step_ends_s).
+    A step ends when the first worker has its sum, and the last step when the last worker has it (as in
+    report.stats.step_ends_s).
     """
-    simulation = _Simulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
+    simulation = _FlowSimulation(plan, policies.switch_policy(policy), 0, progress, fabric, sizes_only=True)
     simulation.keeps = False
-    with _collected_seldom():
+    with _rare_garbage_collection():
         simulation.run()
     return [*simulation.ends_us[:-1], simulation.clock.now_us]
 
@@ -96,8 +97,8 @@ def sizes_of(plan: Plan) -> SizesOnly:
     return SizesOnly(job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale)
 
 
-class _Simulation:
-    """One synchronous policy, once."""
+class _FlowSimulation:
+    """One repetition of a synchronous policy."""
 
     def __init__(
         self,
@@ -114,15 +115,15 @@ class _Simulation:
         self.progress = progress
         self.pattern = straggler_pattern(plan)
         self.clock = fabric.clock
-        self.keeps = True  # what each worker did in each step
-        self.ends_us: list[int] = []  # of steps, when the first worker had the sum
+        self.keeps = True  # whether to keep the records of workers' steps
+        self.ends_us: list[int] = []  # end of each step: when the first worker had the sum
         self.adds = adds(plan) and not sizes_only
         job = plan.job
         self.model = make_workload(plan, repetition) if self.adds else None
         sizes = None if self.adds else sizes_of(plan)
         workload = self.model or sizes
         assert workload is not None
-        self.shared = Shared(workload)
+        self.shared = SharedWorkload(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
         self.job = FlowJob(
@@ -136,13 +137,13 @@ class _Simulation:
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),
                 at_server=policy.aggregates_at == "server",
-                # other sums that a policy has, of what it measures, are of numbers all the same
+                # further sums of a policy, as of measurements, have values all the same
                 sizes_only=0 if self.adds else workload.values,
             ),
             self._arrived,
         )
-        self.hashes = _Hashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
-        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        self.hashes = _FlowHashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
+        self.ranks = [_FlowRank(self, rank) for rank in range(plan.topology.workers)]
         self.left = len(self.ranks)
         contention = link_contention(plan)
         if contention is not None:
@@ -180,12 +181,12 @@ class _Simulation:
         self.ends_us.append(self.clock.now_us)
         self.progress.steps(step + 1, self.plan.run.steps)
 
-    def _arrived(self, rank: int, operation: Operation) -> None:
-        self.ranks[rank].worker.arrived(operation)
+    def _arrived(self, rank: int, operation: FlowOperation) -> None:
+        self.ranks[rank].worker.on_sum(operation)
 
     def run(self) -> list[dict[str, Any]]:
-        """Returns: what backends.worker.train does, for each rank."""
-        sums_us = self.plan.run.steps * self.job.one_after_the_other_us(self.shared.workload.values)
+        """Runs to the end. Returns: for each rank, what `worker_process.train` returns."""
+        sums_us = self.plan.run.steps * self.job.sequential_us(self.shared.workload.values)
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + sums_us)
         over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
         if self.error is not None:
@@ -198,10 +199,8 @@ class _Simulation:
 
 
 @contextlib.contextmanager
-def _collected_seldom() -> Iterator[None]:
-    """Of a thousand workers, thousands of events are waiting at any time: to look through them as often as usual would take
-    as long as the run itself.
-    """
+def _rare_garbage_collection() -> Iterator[None]:
+    """Runs garbage collection rarely: with thousands of scheduled events it would take as long as the run itself."""
     before = gc.get_threshold()
     gc.set_threshold(NEW_OBJECTS, *before[1:])
     try:
@@ -210,14 +209,14 @@ def _collected_seldom() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class _Rank:
+class _FlowRank:
     """One worker's part of a simulation."""
 
-    def __init__(self, simulation: _Simulation, rank: int) -> None:
+    def __init__(self, simulation: _FlowSimulation, rank: int) -> None:
         self.simulation = simulation
         self.plan = simulation.plan
         self.rank = rank
-        self.workload = View(simulation.shared)
+        self.workload = WorkloadView(simulation.shared)
         self.records: list[dict[str, Any]] = []
         self.contributed: list[tuple[int, int, int, int]] = []
         self.sums: list[tuple[int, int]] = []
@@ -234,7 +233,7 @@ class _Rank:
     def _start(self, step: int) -> None:
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
         self._device.slowdown = slowdown
-        Process(
+        VirtualProcess(
             self.simulation.clock,
             self._stepper.run(step),
             duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
@@ -265,7 +264,7 @@ class _Rank:
             self.contributed.append((record.step, shard, m, hashes.of(gradient, total)))
 
     def raw(self) -> dict[str, Any]:
-        """The same as backends.worker.train returns; nothing counts fragments."""
+        """The same as `worker_process.train` returns, without counts of fragments."""
         simulation = self.simulation
         first = self.rank == 0
         return {
@@ -279,8 +278,8 @@ class _Rank:
         }
 
 
-class _Hashes:
-    """Of contributions and sums (steps.fingerprint); what several ranks have is the same array, and hashed once."""
+class _FlowHashes:
+    """Hashes of contributions and sums (steps.fingerprint); an array that several ranks share is hashed once."""
 
     def __init__(self, values: int, contributions: int) -> None:
         self._fingerprint = Fingerprint(values)

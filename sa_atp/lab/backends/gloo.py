@@ -1,4 +1,4 @@
-"""Gloo as a peer: PyTorch's ring all-reduce over TCP, and the same training on it."""
+"""Gloo, for comparison: PyTorch's ring all-reduce over TCP, and training with it."""
 
 import json
 import os
@@ -24,22 +24,22 @@ TIMEOUT = timedelta(seconds=60)
 
 
 def load() -> None:
-    """Imports PyTorch, which takes seconds, so that the first sum does not pay for it."""
+    """Imports PyTorch, which takes seconds, before the first sum."""
     import torch.distributed  # noqa: F401
 
 
 @contextmanager
 def group(store: tuple[str, int], rank: int, world_size: int, interface: str | None) -> Iterator[Any]:
-    """A process group of all ranks; gives torch.distributed.
+    """A process group of all ranks; yields torch.distributed.
 
     Args:
-        store: address at which rank 0 may listen for the others.
-        interface: that Gloo must use; None: whatever it chooses.
+        store: address at which rank 0 listens for the others.
+        interface: network interface for Gloo; None: Gloo chooses.
 
-    Raises: SaAtpError: in one line, what Gloo says.
+    Raises: SaAtpError: Gloo's error, in one line.
     """
     import torch.distributed as dist
-    from torch._C._distributed_c10d import TCPStore  # what torch.distributed calls by this name
+    from torch._C._distributed_c10d import TCPStore  # the class behind torch.distributed.TCPStore
 
     if interface:
         os.environ["GLOO_SOCKET_IFNAME"] = interface
@@ -55,7 +55,7 @@ def group(store: tuple[str, int], rank: int, world_size: int, interface: str | N
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
-    """Runs the policy "gloo" on this worker; returns what `worker.train` does. Its sums are hashes of float32 results."""
+    """Runs the policy "gloo" on this worker. Returns: as `worker_process.train`; its sums are hashes of float32 results."""
     import torch
 
     rank, plan = int(task["rank"]), tasks.plan_of(task)
@@ -76,7 +76,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             sums.append((step, int.from_bytes(blake2b(total.tobytes(), digest_size=8).digest(), "big")))
             workload.apply(total)
             record.end_us = now_us()
-            account(record, contributed_us, ())  # Gloo does not tell sending from waiting
+            account(record, contributed_us, ())  # with Gloo, sending and waiting cannot be told apart
             records.append(tasks.describe_step(record, slowdown))
             if rank == 0:
                 snapshots.append((step, workload.snapshot()))

@@ -23,7 +23,7 @@ SECONDS_OF_GRACE = 60.0
 
 
 def check(plan: Plan) -> None:
-    """Refuses what loopback cannot do. Raises: UserError."""
+    """Refuses plans that loopback cannot run. Raises: UserError."""
     wanted = only_mininet(plan)
     if wanted is not None:
         raise UserError(f"the local backend cannot do {wanted}: use --backend mininet")
@@ -45,7 +45,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
 
     Args:
         folder: for logs.
-        progress: is told what is being done.
+        progress: called with the current stage.
 
     Raises: ProcessError, TransportError.
     """
@@ -58,7 +58,9 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         services = cluster(plan, group, folder)
         parameters = start_parameters(plan, group, folder)
         workers = [
-            group.start(f"worker {rank}", ["sa_atp.lab.backends.worker"], folder / f"worker{rank}.log", environment)
+            group.start(
+                f"worker {rank}", ["sa_atp.lab.backends.worker_process"], folder / f"worker{rank}.log", environment
+            )
             for rank in range(plan.topology.workers)
         ]
         plain = start_plain_server(plan, group, folder) if any(map(is_summed_by_server, plan.run.policies)) else None
@@ -87,7 +89,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
 
 
 def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
-    """Switch and parameter server as a plan wants them. Args: folder: for logs."""
+    """A switch and a parameter server with the plan's settings. Args: folder: for logs."""
     return LocalCluster(
         group,
         folder,
@@ -99,20 +101,20 @@ def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
 
 
 def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
-    """A parameter server that sums everything itself. Args: folder: for its log."""
+    """Starts a parameter server that sums by itself. Args: folder: for its log."""
     arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
     arguments += ["--contributions", str(plan.contribution_bits)]
     return group.start("plain parameter server", arguments, folder / "plain-ps.log")
 
 
 def is_summed_by_server(name: str) -> bool:
-    """Whether a policy's sums are made by a parameter server, not by a switch."""
+    """Whether a parameter server makes a policy's sums, not a switch."""
     policy = policies.find(name)
     return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
 
 
 def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
-    """A server of parameters, if a policy of the plan needs one; it is not ready yet."""
+    """Starts a server of parameters if a policy of the plan needs one, without waiting until it is ready."""
     if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
         return None
     arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
@@ -120,12 +122,12 @@ def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
 
 
 def parameters_address(process: Process | None) -> str:
-    """Where a server of parameters listens, HOST:PORT, once it is ready; "" if there is none. Raises: ProcessError."""
+    """Waits for a server of parameters. Returns: its address, HOST:PORT; "" if there is none. Raises: ProcessError."""
     return "{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"]) if process is not None else ""
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:
-    """Has workers that are ready load and compile what the plan needs, all at the same time. Raises: ProcessError."""
+    """Has all workers load and compile what the plan needs, concurrently. Raises: ProcessError."""
     for worker in workers:
         worker.tell({"kind": "prepare", "plan": plan.as_dict(), "out": os.devnull})
     for worker in workers:
@@ -137,10 +139,10 @@ def prepare(plan: Plan, workers: Sequence[Process]) -> None:
 def run_policy(
     plan: Plan, policy: str, tasks: Sequence[tuple[Process, dict[str, Any]]], folder: Path, progress: Progress
 ) -> list[dict[str, Any]]:
-    """Has workers that are ready run one policy once.
+    """Has workers run one repetition of a policy.
 
-    Args: tasks: what each is told beside the plan and the policy: rank, server, job, repetition and so on.
-    Returns: what each wrote down, in the same order. Raises: ProcessError.
+    Args: tasks: each worker, and its task beside plan and policy: rank, server, job, repetition and so on.
+    Returns: their records, in the same order. Raises: ProcessError.
     """
     files = [folder / f"records-{n}.json" for n in range(len(tasks))]
     for file, (worker, task) in zip(files, tasks, strict=True):
@@ -159,7 +161,9 @@ def run_policy(
             worker.pump()
             while worker.has_answer:
                 answer = worker.answer(0.0)
-                deadline = time.monotonic() + longest_s  # a busy machine may be slow, but not stand still
+                deadline = (
+                    time.monotonic() + longest_s
+                )  # on a busy machine steps may be slow, but every step extends the deadline
                 if "step" in answer:
                     progress.steps(answer["step"], plan.run.steps)
                     continue

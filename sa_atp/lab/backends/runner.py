@@ -1,4 +1,4 @@
-"""Runs a plan on a backend, and gathers what is needed to repeat it."""
+"""Runs a plan on its backend, and records what is needed to repeat the run."""
 
 import platform
 import subprocess
@@ -23,7 +23,7 @@ PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "prot
 
 
 def check(plan: Plan, plan_path: str) -> None:
-    """Tries before a run what it needs, and refuses what its backend cannot do. Raises: UserError, MissingPartError."""
+    """Checks that the plan's backend can run it, and that nothing is missing. Raises: UserError, MissingPartError."""
     require_parts(plan)
     problem = None if plan.run.backend == "sim" else too_many_for_packets(plan)
     if problem is not None:
@@ -45,9 +45,9 @@ def run(
     progress: Progress,
     turns: Iterable[tuple[int, str]] | None = None,
 ) -> RunResult:
-    """Runs a plan on the backend and the switch that it names (see plan.placed): what it says is what ran.
+    """Runs a plan on the backend and the switch that it names (see plan.placed).
 
-    Args: turns: only these repetitions and policies, of a plan in virtual time. Raises: UserError, MissingPartError,
+    Args: turns: only these repetitions and policies, for plans in virtual time. Raises: UserError, MissingPartError,
     SaAtpError.
     """
     plan = with_lanes(plan)
@@ -66,13 +66,13 @@ def run(
 
 
 def sort(result: RunResult) -> None:
-    """Puts the runs as the plan has them, in whatever turn they ran."""
+    """Sorts the runs by the plan's order of repetitions and policies."""
     order = result.plan.run.policies.index
     result.runs.sort(key=lambda run: (run.repetition, order(run.policy), run.job))
 
 
 def require_parts(plan: Plan) -> None:
-    """Looks for what workers would import. Raises: MissingPartError."""
+    """Checks for the packages that workers import. Raises: MissingPartError."""
     if plan.job.model == "digits-cnn":
         needs.require_modules(f"job.model = {plan.job.model!r} needs", "torch", "sklearn")
     for policy in plan.run.policies:
@@ -80,7 +80,7 @@ def require_parts(plan: Plan) -> None:
 
 
 def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
-    """What is needed to repeat a run."""
+    """The manifest: all that is needed to repeat a run."""
     versions = {}
     for package in PACKAGES:
         try:
@@ -104,9 +104,9 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
 
 
 def program_of(plan: Plan) -> dict[str, Any] | None:
-    """The compiled P4 program that switches run, and whether it was made from the sources beside it (None: not known).
+    """The compiled P4 program of the switches, and whether it is up to date with its sources (None: not known).
 
-    None: no switch runs any.
+    Returns None if no switch runs a program.
     """
     if plan.run.backend == "sim" and all(network_of(plan, policy) == "flows" for policy in plan.run.policies):
         return None
@@ -124,10 +124,10 @@ def _cpus() -> int:
 
 
 def commit_of(root: Path) -> str | None:
-    """The commit of a checkout, with `+changes` if the tree has any; None outside a repository.
+    """The commit of a checkout, with `+changes` if the tree is modified; None outside a repository.
 
-    Whoever runs this runs the code of that checkout, so it makes no difference whom the folder belongs to: git, which would
-    not read the repository of another user, is told so. It writes nothing there.
+    git refuses repositories of other users, and is told to accept this one: its code is what runs anyway. Nothing is
+    written there.
     """
 
     def git(*arguments: str) -> str:

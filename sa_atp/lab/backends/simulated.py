@@ -1,4 +1,4 @@
-"""The simulated backend: the same connections and the same switch program in virtual time, on links as the plan says."""
+"""The simulated backend: the real connections and switch program in virtual time, on simulated links."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,7 @@ from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab import policies
 from sa_atp.lab.backends import flows
-from sa_atp.lab.backends.worker import Checker
+from sa_atp.lab.backends.worker_process import Checker
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.parameters import simulated as parameter_sim
@@ -25,8 +25,8 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
-from sa_atp.lab.simulator.virtual_time import Process
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -36,7 +36,7 @@ from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-SWITCH = "embedded"  # the target whose pipelines a simulated world consists of
+SWITCH = "embedded"  # the target whose pipelines simulated switches run
 
 
 def check(plan: Plan) -> None:
@@ -47,15 +47,15 @@ def check(plan: Plan) -> None:
     by_server = [p for p in plan.run.policies if policies.find(p).family is policies.Family.PARAMETERS]
     if by_server and not plan.network.is_perfect:
         raise UserError(
-            f"the simulator has no packets of {', '.join(by_server)} that could be lost, duplicated or reordered: "
-            "set network.* to 0, or leave them out"
+            f"{', '.join(by_server)}: simulated without packets that could be lost, duplicated or reordered: "
+            "set network.* to 0, or leave these policies out"
         )
     check_switch(plan, "sim")
     networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
     by_flows = [policy for policy, network in networks.items() if network == "flows"]
     if by_flows:
         if plan.straggler.by == "congestion":
-            raise UserError('flows have no links that are congested one way: set sim.network = "packets"')
+            raise UserError('the flow-level model has no congestion in one direction: set sim.network = "packets"')
         flows.check(plan, by_flows)
     problem = too_many_for_packets(plan) if "packets" in networks.values() else None
     if problem is not None:
@@ -67,7 +67,7 @@ def check(plan: Plan) -> None:
 
 
 def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None = None) -> list[PolicyRun]:
-    """Runs policies and repetitions of a plan. Args: turns: which; default: all, see RunPlan.turns. Raises: SaAtpError."""
+    """Runs policies and repetitions of a plan. Args: turns: which ones; None: all (RunPlan.turns). Raises: SaAtpError."""
     check(plan)
     by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
     count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
@@ -84,7 +84,7 @@ def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None 
             if network_of(plan, policy) == "flows":
                 runs.append(flows.run(plan, policy, repetition, progress))
                 continue
-            raw = _Simulation(plan, policy, repetition, switches, progress).run()
+            raw = _PacketSimulation(plan, policy, repetition, switches, progress).run()
             runs.append(collect(plan, policy, repetition, raw))
     return runs
 
@@ -98,15 +98,15 @@ def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequen
 
 
 def _ports(plan: Plan) -> SwitchPorts:
-    """On a Tofino all ports of a job belong to one pipe, the first."""
+    """Switch ports of the target; on a Tofino all ports of a job are in the first pipe."""
     if plan.switch.program == SWITCH:
         return SwitchPorts()
     loop = tofino.LOOP_PORTS[tofino.MODELS[plan.switch.program]]
     return SwitchPorts(server=60, uplink=61, first_leaf=40, loop=loop)
 
 
-class _Simulation:
-    """One policy, once."""
+class _PacketSimulation:
+    """One repetition of a policy."""
 
     def __init__(
         self, plan: Plan, policy: str, repetition: int, switches: Sequence[Forwarder], progress: Progress
@@ -138,12 +138,12 @@ class _Simulation:
                 aggregates=self.policy.aggregates_at == "switch",
             ),
         )
-        self.ranks = [_Rank(self, rank) for rank in range(plan.topology.workers)]
+        self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
         self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
         contention.schedule(plan, self.world.clock, self._contend)
         straggler = plan.straggler
         if straggler.by == "congestion" and straggler.pattern == "constant":
-            for rank in straggler.workers:  # other traffic goes up only, as in Mininet
+            for rank in straggler.workers:  # congestion slows only the way up, as in Mininet
                 up, _ = self.world.links_of[worker_ip(rank)]
                 up.settings = replace(up.settings, rate_mbps=up.settings.rate_mbps / straggler.slowdown)
 
@@ -167,10 +167,10 @@ class _Simulation:
         return [rank.raw() for rank in self.ranks]
 
 
-class _Rank:
+class _PacketRank:
     """One worker's part of a simulation."""
 
-    def __init__(self, simulation: _Simulation, rank: int) -> None:
+    def __init__(self, simulation: _PacketSimulation, rank: int) -> None:
         plan = simulation.plan
         self.simulation = simulation
         self.plan = plan
@@ -218,7 +218,7 @@ class _Rank:
         def duration_us(effect: Compute) -> int:
             return int(device.microseconds(samples_of(self.workload, effect)))
 
-        Process(
+        VirtualProcess(
             self.simulation.world.clock,
             self._stepper.run(step),
             duration_us=duration_us,
@@ -250,7 +250,7 @@ class _Rank:
         self.over = True
 
     def raw(self) -> dict[str, Any]:
-        """The same as backends.worker.train returns."""
+        """The same as `worker_process.train` returns."""
         self.checker.finish()
         return {
             "rank": self.rank,

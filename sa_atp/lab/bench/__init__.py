@@ -1,12 +1,12 @@
-"""`sa-atp bench`: what a part of the project reaches on this machine, beside a peer's.
+"""`sa-atp bench`: benchmarks of parts of the project on this machine, beside those of peers.
 
     allreduce          goodput and CPU cost of one all-reduce
-      cluster          what is asked for, and the processes that it runs on; set up here, or by mininet
-      mininet          those processes on a star with links of the rate that is asked for
-      all_reduce_task  what each worker does, as a process
-    help               what help is worth, setting by setting, in virtual time
+      cluster          the request, and the processes that serve it, started here or by mininet
+      mininet          these processes on a star with links of a given rate
+      all_reduce_task  a worker's process
+    help               the gain by help, setting by setting, in virtual time
       help_settings    the settings
-      help_bound       what no assignment of work can beat, counting devices and links
+      help_bound       the bound on any assignment of work, with devices and links
     switch             packets per second of the P4 program
       switch_load      until a fresh process can take packets
       switch_traffic   contributions, and results that are checked

@@ -1,4 +1,4 @@
-"""What benchmarks of an all-reduce are asked in the same words: how many ranks, how large a tensor, how often."""
+"""Options common to benchmarks of an all-reduce: number of ranks, size of the tensor, iterations."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from sa_atp.protocol.packets.spec import MOST_RANKS
 
 
 def tensor_bytes(options: argparse.Namespace) -> int:
-    """Size of the float32 tensor. Args: options: with workers, mbytes and iterations. Raises: UserError: one of these."""
+    """Size of the float32 tensor, bytes. Args: options: with workers, mbytes and iterations. Raises: UserError."""
     if not 2 <= options.workers <= MOST_RANKS:
         raise UserError(f"--workers {options.workers}: expected 2 to {MOST_RANKS}")
     if not 4e-6 <= options.mbytes <= 4000:

@@ -1,4 +1,4 @@
-"""One worker of the all-reduce benchmark, as a process: the same sums, over this transport or over a peer's."""
+"""A worker process of the all-reduce benchmark: the same sums over this transport or a peer's."""
 
 import os
 import resource
@@ -10,20 +10,20 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.lab.backends import gloo, worker
+from sa_atp.lab.backends import gloo, worker_process
 from sa_atp.lab.bench import stations
 from sa_atp.net.communicator import connect
 from sa_atp.net.loop.compiled import connection_kernels
 
 WARM_UP = 3  # sums before the measurement: connections, windows, scales, memory
-BLOCK = 1 << 20  # values made, or compared, at once: what is only needed for that shall not count as memory of a sum
+BLOCK = 1 << 20  # values made or compared at a time: temporary arrays must not count as memory of a sum
 
 Reduce = Callable[[Values], None]
 Barrier = Callable[[], None]
 
 
 def contribution(rank: int, values: int) -> Iterator[Values]:
-    """What a rank contributes: float32, in blocks; multiples of 1/256, so that every sum of them is exact."""
+    """A rank's contribution, float32, in blocks: multiples of 1/256, so that sums are exact."""
     rng = np.random.default_rng([7, rank])
     for first in range(0, values, BLOCK):
         yield (rng.integers(-1000, 1001, min(BLOCK, values - first)) / 256).astype(np.float32)
@@ -32,9 +32,9 @@ def contribution(rank: int, values: int) -> Iterator[Values]:
 def run(task: dict[str, Any]) -> dict[str, Any]:
     """Sums an array `iterations` times.
 
-    Returns: seconds of each sum, CPU seconds of this process for all of them, those of the kernel among them, how many sums
-        were wrong, and megabytes of memory: before there was an array, of the arrays here (the tensor, what it is filled
-        from, the sum that is expected), and at the most; with `stations` in the task, what `stations` says of them.
+    Returns: seconds of each sum; CPU seconds of this process for all of them, in total and in the kernel; number of wrong
+        sums; megabytes of memory: before any array exists, of the benchmark's arrays (tensor, source, expected sum), and
+        the peak; with `stations` in the task, the times by station.
     Raises: SaAtpError.
     """
     rank, world_size, values = int(task["rank"]), int(task["world_size"]), int(task["values"])
@@ -44,9 +44,9 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         connection_kernels()
     before_mb = _peak_mb()
     mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
-    everybody = [contribution(each, values) for each in range(world_size)]
+    all_contributions = [contribution(each, values) for each in range(world_size)]
     for first in range(0, values, BLOCK):
-        blocks = [next(blocks) for blocks in everybody]
+        blocks = [next(blocks) for blocks in all_contributions]
         mine[first : first + BLOCK] = blocks[rank]
         wanted[first : first + BLOCK] = np.sum(blocks, axis=0, dtype=np.float64)
     measure = _over_gloo if task["transport"] == "gloo" else _over_sa_atp
@@ -56,12 +56,12 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _peak_mb() -> float:
-    """The most memory that this process has had, in megabytes."""
+    """Peak resident memory of this process, in megabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
 
 
 def _equal(one: Values, other: Values) -> bool:
-    """In blocks: what only a comparison needs shall not count as memory of a sum."""
+    """Compares in blocks: temporary arrays must not count as memory of a sum."""
     blocks = range(0, one.size, BLOCK)
     return all(np.array_equal(one[first : first + BLOCK], other[first : first + BLOCK]) for first in blocks)
 
@@ -88,7 +88,7 @@ def _over_sa_atp(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict
     one = np.zeros(1, np.float32)
     with connect(task["server"], job=task["job"], rank=task["rank"], world_size=task["world_size"]) as comm:
         watched = stations.watch(comm) if task.get("stations") else None
-        found: list[stations.Found] = []
+        found: list[stations.StationTimes] = []
 
         def reduce(array: Values) -> None:
             if watched is not None:
@@ -110,4 +110,4 @@ def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[s
 
 
 if __name__ == "__main__":
-    sys.exit(worker.serve({"all_reduce": run}))
+    sys.exit(worker_process.serve({"all_reduce": run}))

@@ -22,7 +22,7 @@ from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 from sa_atp.net.loop.compiled import connection_kernels
 from sa_atp.net.sockets.mtu import of_interface
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--switch", choices=("embedded", "bmv2"), default="embedded")
     lanes_option.add(parser, "the links")
     parser.add_argument("--mtu", type=int, default=1500, metavar="BYTES",
-                        help="of every link; only with --backend mininet (default: %(default)s)")  # fmt: skip
+                        help="MTU of every link; only with --backend mininet (default: %(default)s)")  # fmt: skip
     parser.add_argument(
         "--sizes",
         nargs="?",
@@ -66,10 +66,10 @@ def run(options: argparse.Namespace) -> int:
     if options.link_mbps is not None and options.link_mbps <= 0:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.figure is not None and options.sizes is None:
-        raise UserError("--figure: a figure shows times by size: add --sizes")
+        raise UserError("--figure: the figure shows times by size: add --sizes")
     if options.against == "gloo":
         needs.require_modules("--against gloo needs", "torch")
-    request = Request(
+    request = AllReduceRequest(
         workers=options.workers,
         bytes=size,
         iterations=options.iterations,
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
         tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder,
         _backend(options, request, Path(folder)) as made,
     ):
-        connection_kernels()  # so that workers load them: what compiling takes is nothing of a worker's memory
+        connection_kernels()  # compiled here, so that the memory for compiling does not count as a worker's
         if options.sizes is not None:
             found = allreduce_sizes.measure(measure, made, request, options.sizes, options.against, Path(folder))
         else:
@@ -99,17 +99,17 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _lanes(options: argparse.Namespace) -> int:
-    """Raises: UserError: links do not carry so many as were asked for."""
+    """The number of lanes. Raises: UserError: they do not fit the links' MTU."""
     mtu = of_interface("lo") if options.backend == "local" else options.mtu
     if options.lanes is not None:
         check_fits(options.lanes, mtu, "every link")
     lanes = most_lanes(mtu) if options.lanes is None else int(options.lanes)
-    artefacts.program(lanes)  # what is to be said of it is said here, and not in the switch's log
+    artefacts.program(lanes)  # warnings about the program appear here, not only in the switch's log
     return lanes
 
 
-def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) -> dict[str, Any]:
-    """Runs the benchmark on a cluster that is ready. Args: folder: for the workers' results. Raises: SaAtpError."""
+def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folder: Path) -> dict[str, Any]:
+    """Runs the benchmark on a running cluster. Args: folder: for the workers' results. Raises: SaAtpError."""
     ours = _measure_one(cluster, request, "sa-atp", folder)
     limit = None if request.link_mbps is None else request.link_mbps * payload_share(request.lanes)
     found: dict[str, Any] = {
@@ -144,12 +144,12 @@ def measure(cluster: Cluster, request: Request, peer: str | None, folder: Path) 
 
 
 def payload_share(lanes: int) -> float:
-    """Share of a link's bytes that are gradient, with every header of a frame counted."""
+    """Share of a link's bytes that are gradient values, with all headers counted."""
     payload = 4 * lanes
     return payload / (payload + HEADER_BYTES + UDP_BYTES + IP_BYTES + ETHERNET_BYTES)
 
 
-def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Path) -> dict[str, Any]:
+def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, folder: Path) -> dict[str, Any]:
     print(
         f"sa-atp: {transport}: {plural(request.iterations, 'sum')} of {request.bytes / 1e6:g} MB",
         file=sys.stderr,
@@ -185,7 +185,7 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
     )
     where = {"workers": {"own_s": workers_s - workers_kernel_s, "kernel_s": workers_kernel_s}}
     if transport == "sa-atp":
-        # services cannot tell warm-up and barriers from sums; spread what they used over all sums
+        # services do not separate warm-up and barriers from sums: their CPU time is divided by all sums
         used = (request.iterations + WARM_UP) * gbytes
         for service, before, after in zip(cluster.services, services_before, services_after, strict=True):
             own_s, kernel_s = ((b - a) / used for a, b in zip(before, after, strict=True))
@@ -206,10 +206,10 @@ def _measure_one(cluster: Cluster, request: Request, transport: str, folder: Pat
 
 
 def _memory(of_workers: list[dict[str, float]]) -> dict[str, float]:
-    """Of the worker that had most: all of it, and whose it is.
+    """Memory of the worker that used most, by cause.
 
-    The arrays are the benchmark's: the tensor, what it is filled from, and the sum that is expected. What is left is the
-    transport's: the process without a tensor is not in it.
+    The benchmark's arrays are the tensor, its source and the expected sum; `before` is the process without any array; the
+    rest is the transport's.
     """
     most = max(of_workers, key=lambda each: each["peak_mb"])
     transport_mb = max(0.0, most["peak_mb"] - most["before_mb"] - most["arrays_mb"])
@@ -232,7 +232,7 @@ def _wait_for_answers(workers: list[Process], what: str) -> None:
     while waiting:
         heard = wait_for(waiting, deadline - time.monotonic())
         if not heard:
-            raise ProcessError(f"{what}: no answer of {', '.join(w.name for w in waiting)} in {TIMEOUT_S:.0f} s")
+            raise ProcessError(f"{what}: no answer from {', '.join(w.name for w in waiting)} in {TIMEOUT_S:.0f} s")
         for worker in heard:
             worker.pump()
             if worker.has_answer:
@@ -243,7 +243,7 @@ def _wait_for_answers(workers: list[Process], what: str) -> None:
 
 
 @contextmanager
-def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Iterator[Cluster]:
+def _backend(options: argparse.Namespace, request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     if options.backend == "mininet":
         from sa_atp.lab.bench.mininet import cluster
 
@@ -251,7 +251,7 @@ def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Ite
             yield made
         return
     if request.link_mbps is not None:
-        raise UserError("--link-mbps: loopback has no links that could be limited: use --backend mininet")
+        raise UserError("--link-mbps: the rate of loopback cannot be limited: use --backend mininet")
     if request.switch == "bmv2":
         raise UserError("--switch bmv2: BMv2 needs interfaces: use --backend mininet")
     with local(request, folder) as made:
@@ -259,7 +259,7 @@ def _backend(options: argparse.Namespace, request: Request, folder: Path) -> Ite
 
 
 @contextmanager
-def local(request: Request, folder: Path) -> Iterator[Cluster]:
+def local(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     with Group(lambda text: terminal.say(f"sa-atp bench: {text}"), together=True) as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
         workers = [
@@ -301,7 +301,7 @@ def _print(found: dict[str, Any]) -> None:
         console.print(f"{found['ratio_to_peer']:.2f} times the goodput of {found['peer']['name']}")
     memory = found["memory"]
     console.print(
-        f"memory of a worker: {memory['peak_mb']:.0f} MB at most: {memory['arrays_mb']:.0f} the benchmark's arrays, "
-        f"{memory['transport_mb']:.0f} the transport's, {memory['before_mb']:.0f} the program itself"
+        f"memory of a worker: {memory['peak_mb']:.0f} MB at most: {memory['arrays_mb']:.0f} in the benchmark's arrays, "
+        f"{memory['transport_mb']:.0f} in the transport, {memory['before_mb']:.0f} in the program itself"
     )
     console.print(f"wrong sums: {found['sums_wrong']}")

@@ -1,4 +1,4 @@
-"""`sa-atp bench allreduce --sizes`: how long sums of different sizes take, in one table and one figure."""
+"""`sa-atp bench allreduce --sizes`: times of sums by size, in a table and a figure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 
 from sa_atp.basics import terminal
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
 from sa_atp.lab.report.drawing import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# sums of a size: as many as move this, within these bounds; a p99 of few is their longest
+# the number of sums of a size is such that they move so many bytes, within bounds; the p99 of a few is the maximum
 MEASURED_BYTES = 40_000_000
 MOST_SUMS = 400
 
-Measure = Callable[[Cluster, Request, str | None, Path], dict[str, Any]]
+Measure = Callable[[Cluster, AllReduceRequest, str | None, Path], dict[str, Any]]
 
 
 def measure(
-    one: Measure, cluster: Cluster, request: Request, sizes: Sequence[int], peer: str | None, folder: Path
+    one: Measure, cluster: Cluster, request: AllReduceRequest, sizes: Sequence[int], peer: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Measures each size, ours and the peer's in turn. Args: one: measures one size; request: what is common to all."""
+    """Measures each size, ours and the peer's in turn. Args: one: measures one size; request: common settings."""
     found = []
     for size in sizes:
         count = max(request.iterations, min(MOST_SUMS, MEASURED_BYTES // size))
@@ -76,7 +76,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 
 
 def figure(found: dict[str, Any]) -> "Figure":
-    """p50 as a line, and from there to p99 as a band, by size, both on logarithmic axes."""
+    """Times by size: p50 as a line, and a band from there to p99, on logarithmic axes."""
     from matplotlib.figure import Figure
 
     made = Figure(figsize=(style.WIDTH_IN, 5.0), layout="constrained")

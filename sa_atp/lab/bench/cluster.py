@@ -1,4 +1,4 @@
-"""What the all-reduce benchmark is asked for, and what it runs on."""
+"""The request of the all-reduce benchmark, and the cluster that it runs on."""
 
 from dataclasses import dataclass, field
 
@@ -6,30 +6,30 @@ from sa_atp.lab.runs.processes import Process
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class AllReduceRequest:
     workers: int
     bytes: int
     iterations: int
     lanes: int
     switch: str = "embedded"
     link_mbps: float | None = None
-    """Rate of every link; None: there are no links that limit."""
+    """Rate of every link; None: unlimited."""
     stations: bool = False
-    """Whether workers look at the clock at every station of a packet's way."""
+    """Whether workers measure the time at every station of a packet (`stations`)."""
     mtu: int = 1500
-    """Of every link."""
+    """MTU of every link."""
 
 
 @dataclass(slots=True)
 class Cluster:
-    """Where the benchmark runs, as a backend has set it up."""
+    """The processes of the benchmark, started by a backend."""
 
     workers: list[Process]
     server: str
-    """Address of the parameter server, as `sa_atp.connect` takes it."""
+    """Address of the parameter server, for `sa_atp.connect`."""
     services: list[Process]
-    """Switch and parameter server, whose CPU time counts too."""
+    """Switch and parameter server, whose CPU time counts, too."""
     store: tuple[str, int]
-    """Where rank 0 may listen for the peer's rendezvous."""
+    """Address at which rank 0 may listen for the peer's rendezvous."""
     interfaces: list[str | None] = field(default_factory=list)
-    """Interface that each worker's peer must use; none: whatever it chooses."""
+    """By rank: network interface for the peer; None: it chooses."""

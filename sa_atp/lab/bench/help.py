@@ -1,7 +1,7 @@
-"""`sa-atp bench help`: setting by setting, what a step takes without help, with help, and at best, in virtual time.
+"""`sa-atp bench help`: setting by setting, the time of a step without help, with help, and its bound, in virtual time.
 
-Nothing of it depends on the machine: the same release makes the same table, byte for byte. The committed one is
-docs/help-table.md, and docs/help-table.json with the same numbers; `--out docs` writes both.
+The table does not depend on the machine: the same release makes the same bytes. docs/help-table.md is the committed
+one, and docs/help-table.json has its numbers; `--out docs` writes both.
 """
 
 import argparse
@@ -24,19 +24,19 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import make_folder
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.bench.help_bound import bound_us
-from sa_atp.lab.bench.help_settings import Setting, drawn, table
+from sa_atp.lab.bench.help_settings import HelpSetting, draw_settings, table
 from sa_atp.lab.report import stats
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 
-IN_DOUBT = 12  # repetitions of a drawn setting that may be worse
-ERRORS_OF_DOUBT = 4  # standard errors of three repetitions: losses have heavy tails, and these may all be lucky
-MOST_WORSE = 1.02  # SA-ATP's step over ATP's: help that costs more than that does harm
+IN_DOUBT = 12  # repetitions of a drawn setting in which help may do harm
+ERRORS_OF_DOUBT = 4  # a setting is in doubt within so many standard errors: losses have heavy tails
+MOST_WORSE = 1.02  # ratio of SA-ATP's step time to ATP's; above it, help does harm
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Times are means over the counted steps of the job, in milliseconds."""
+class HelpRow:
+    """A row of the table. Times are means over the counted steps of the job, in milliseconds."""
 
     setting: str
     atp_ms: float
@@ -48,28 +48,28 @@ class Row:
     to_bound: float
     """SA-ATP's time over the bound."""
     helped: float
-    """Micro-batches that helpers contributed, a step."""
+    """Micro-batches that helpers contributed per step."""
     questions: float
-    """Of all workers to the parameter server's ledger, a step."""
+    """Requests of all workers to the parameter server's ledger per step."""
     sums_wrong: int
     spread: float = 0.0
-    """Standard error of the ratio, where a setting was repeated with other losses."""
+    """Standard error of the ratio, if the setting was repeated with other losses."""
 
     @property
     def does_harm(self) -> bool:
-        """Whether SA-ATP is slower by more than is allowed, and by more than losses make of it."""
+        """Whether SA-ATP is slower by more than MOST_WORSE, beyond two standard errors."""
         return self.ratio - 2 * self.spread > MOST_WORSE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", metavar="PATTERN", default="*",
-                        help="settings whose name has this in it; * and ? as in file names")  # fmt: skip
+                        help="only settings whose name contains this; * and ? as in file names")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N",
-                        help="settings that are simulated at once (default: the number of CPUs)")  # fmt: skip
-    parser.add_argument("--draw", type=int, metavar="N", help="so many settings drawn at random instead of the table's")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of --draw (default: %(default)s)")
+                        help="settings simulated concurrently (default: the number of CPUs)")  # fmt: skip
+    parser.add_argument("--draw", type=int, metavar="N", help="simulate N random settings instead of the table's")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of --draw (default: %(default)s)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write help-table.md and help-table.json there")
-    parser.add_argument("--list", action="store_true", help="name the settings, and what each has otherwise")
+    parser.add_argument("--list", action="store_true", help="list the settings, with the keys that each changes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -79,17 +79,17 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")
     if options.draw is not None and options.draw < 1:
         raise UserError(f"--draw {options.draw}: expected at least 1")
-    chosen = select(table() if options.draw is None else drawn(options.draw, options.seed), options.only)
+    chosen = select(table() if options.draw is None else draw_settings(options.draw, options.seed), options.only)
     if options.list:
         for setting in chosen:
             print(f"{setting.name}: {' '.join(setting.changes)}")
         return 0
     if options.out is not None:
-        make_folder(options.out)  # before minutes are spent
+        make_folder(options.out)  # fails before minutes are spent
     rows = []
     for row in measure(chosen, options.jobs):
         rows.append(row)
-        times = f"{row.atp_ms:.1f} ms, {row.sa_atp_ms:.1f} ms, at best {row.bound_ms:.1f} ms, {_said_ratio(row)}"
+        times = f"{row.atp_ms:.1f} ms, {row.sa_atp_ms:.1f} ms, at best {row.bound_ms:.1f} ms, {_ratio_text(row)}"
         print(f"[{len(rows)} of {len(chosen)}] {row.setting}: {times}", file=sys.stderr, flush=True)
     if options.out is not None:
         write(rows, options.out)
@@ -100,15 +100,15 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.sums_wrong for row in rows) else 0
 
 
-def select(settings: Sequence[Setting], pattern: str) -> list[Setting]:
-    """Those whose names have the pattern in them. Raises: UserError: none does."""
+def select(settings: Sequence[HelpSetting], pattern: str) -> list[HelpSetting]:
+    """Settings whose names contain the pattern. Raises: UserError: there is none."""
     found = [s for s in settings if fnmatch.fnmatchcase(s.name, f"*{pattern}*")]
     if not found:
-        raise UserError(f"--only {pattern!r}: no setting has this in its name; --list names them all")
+        raise UserError(f"--only {pattern!r}: no setting has this in its name; --list shows all")
     return found
 
 
-def measure(settings: Sequence[Setting], jobs: int) -> Iterator[Row]:
+def measure(settings: Sequence[HelpSetting], jobs: int) -> Iterator[HelpRow]:
     """A row for each setting, in order. Raises: SaAtpError."""
     if jobs == 1 or len(settings) == 1:
         yield from map(measure_one, settings)
@@ -117,10 +117,10 @@ def measure(settings: Sequence[Setting], jobs: int) -> Iterator[Row]:
         yield from pool.map(measure_one, settings)
 
 
-def measure_one(setting: Setting, *, once: bool = False) -> Row:
-    """Simulates one setting, and more often where chance may have made it worse, or hidden it. Raises: SaAtpError.
+def measure_one(setting: HelpSetting, *, once: bool = False) -> HelpRow:
+    """Simulates one setting, repeatedly if it is in doubt whether help does harm. Raises: SaAtpError.
 
-    Args: once: not more often: which takes a fifth of the time, and shows less.
+    Args: once: never repeat, which takes a fifth of the time and shows less.
     """
     row = _measure(setting)
     if not once and row.spread and row.ratio + ERRORS_OF_DOUBT * row.spread > MOST_WORSE:
@@ -128,7 +128,7 @@ def measure_one(setting: Setting, *, once: bool = False) -> Row:
     return row
 
 
-def _measure(setting: Setting) -> Row:
+def _measure(setting: HelpSetting) -> HelpRow:
     plan = setting.plan
     runs: dict[str, list[PolicyRun]] = {policy: [] for policy in plan.run.policies}
     for run in simulated.run(plan, Progress()):
@@ -139,7 +139,7 @@ def _measure(setting: Setting) -> Row:
     bound = bound_us(plan, counted) / 1000
     steps = plan.run.steps * plan.run.repetitions
     helped, questions = (sum(run.help[name] for run in runs["sa-atp"]) for name in ("micro_batches", "questions"))
-    return Row(
+    return HelpRow(
         setting=setting.name,
         atp_ms=round(atp, 3),
         sa_atp_ms=round(sa_atp, 3),
@@ -154,7 +154,7 @@ def _measure(setting: Setting) -> Row:
 
 
 def _spread(atp: NDArray[np.float64], sa_atp: NDArray[np.float64]) -> float:
-    """Standard error of the ratio of two means, from repetitions of each; 0 where there are none."""
+    """Standard error of the ratio of two means, from repetitions of each; 0 for a single one."""
     if len(atp) == 1:
         return 0.0
     relative = [float(times.std(ddof=1) / times.mean()) / len(times) ** 0.5 for times in (atp, sa_atp)]
@@ -171,37 +171,38 @@ def _mean_ms(run: PolicyRun, counted: Sequence[int]) -> float:
 
 HEAD = """# Help, setting by setting
 
-Mean time of a training step in virtual time (the simulator runs the same connections and the same switch program): without
-help (ATP), with help (SA-ATP), and the bound that counts devices and links. `sa-atp bench help --out docs` makes this file
-and `help-table.json` anew, byte for byte; a test makes some rows anew, and fails when one is worse than here by more than
-2 %.
+Mean time of a training step in virtual time (the simulator runs the same connections and the same switch program):
+without help (ATP), with help (SA-ATP), and a lower bound that includes devices and links. `sa-atp bench help --out
+docs` writes this file and `help-table.json` again, byte for byte; a test computes some rows again, and fails if one is
+worse than here by more than 2 %.
 
-The bound: of a step's time T a worker cannot compute for l + max(u, d), where u and d are how long its link is busy with
-one contribution up and with the sum down, and l the delay there and back; T is the least for which all together can compute
-the step's work. With links that take no time it is total work over total speed. Who pauses
-cannot compute either; each step counts as much of a pause as comes to it on average.
+The bound: during a step of time T, a worker cannot compute for l + max(u, d), where u and d are the times that its link is
+busy with one contribution up and with the sum down, and l is the delay there and back; T is the smallest time in which all
+workers together can compute the step's work. With instantaneous links this is total work over total speed. A worker that
+pauses cannot compute, either; each step counts the average share of a pause.
 
-What a setting's name does not say is as in `topologies/demo.toml`: 4 workers with 16 micro-batches of 12 ms, links of
-10 Gbit/s and 20 us, one worker (the last) four times slower. But gradients are random numbers, as many as the demo's
-network has, and with 8 workers and more a seventh of that. 8 workers have 8 micro-batches each; 16, 32 and 64 have 32, 16
-and 8, which takes the build with 512 contributions ([protocol section 1.3](protocol.md#13-how-many-ranks-and-pieces)).
-`sa-atp bench help --list` says in the terms of a plan file what each one is. `random` slows down one worker by 2 to 8 in
-each step, another one each time; `pause` stops one for 1 s in each fourth step. Helped are micro-batches that helpers
-contributed, asked the questions of all workers to the parameter server's ledger, both a step.
-Of 14 steps (24 with heterogeneous links, 10 with 8 workers or more) the first three are not counted.
+Unless a setting's name says otherwise, it is that of `topologies/demo.toml`: 4 workers with 16 micro-batches of 12 ms,
+links of 10 Gbit/s and 20 us, and one worker (the last) four times slower. But gradients are random numbers, as many as
+the demo's network has, and a seventh of that with 8 or more workers. 8 workers have 8 micro-batches each; 16, 32 and 64
+have 32, 16 and 8, for which the switch needs the build with 512 contributions ([protocol section
+1.3](protocol.md#13-how-many-ranks-and-pieces)). `sa-atp bench help --list` prints each setting as keys of a plan file.
+`random` slows one worker down by a factor of 2 to 8, drawn anew for each step; `pause` stops one worker for 1 s in
+every fourth step. The last two columns count, per step, the micro-batches that helpers contributed, and the requests of
+all workers to the parameter server's ledger. Of 14 steps (24 with heterogeneous links, 10 with 8 or more workers) the
+first three do not count.
 
-Settings that nobody chose: `sa-atp bench help --draw 100 --seed 1` draws workers, links, distances, losses, stragglers
-and racks. Pauses are counted from the first one on, and what loses packets is repeated three times; twelve times where the
-ratio may be above 1.02 by chance, by four standard errors. 250 were drawn while the rules of help were made (all of seeds
-1 and 2, half of seed 3), not each of them with the rules as they are. The ten that had ever been in doubt were repeated
-twelve times in the end; the highest ratios are 1.016 (with an error of 0.022), 1.014 (0.010) and 1.013 (0.040). Where
-nothing is lost, and ratios are exact, the highest is 1.013.
+Random settings: `sa-atp bench help --draw 100 --seed 1` draws workers, links, delays, losses, stragglers and racks.
+Steps count from the first pause on. Settings with losses are repeated three times, and twelve times if the ratio may be
+above 1.02 within four standard errors. 250 settings were drawn while the rules of help were made (all of seeds 1 and 2,
+half of seed 3), not all of them with the final rules. The ten that had ever been in doubt were repeated twelve times in
+the end; the highest ratios are 1.016 (with an error of 0.022), 1.014 (0.010) and 1.013 (0.040). Without losses, where
+ratios are exact, the highest is 1.013.
 """
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[HelpRow]) -> str:
     """The table as a document."""
-    lines = [HEAD, "| setting | ATP ms | SA-ATP ms | bound ms | to ATP | to bound | helped | asked |",
+    lines = [HEAD, "| setting | ATP, ms | SA-ATP, ms | bound, ms | SA-ATP / ATP | SA-ATP / bound | helped | requests |",
              "|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
     lines += [
         f"| {r.setting} | {r.atp_ms:.1f} | {r.sa_atp_ms:.1f} | {r.bound_ms:.1f} | {r.ratio:.2f} | {r.to_bound:.2f} | "
@@ -211,7 +212,7 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write(rows: Sequence[Row], folder: Path) -> None:
+def write(rows: Sequence[HelpRow], folder: Path) -> None:
     """Raises: UserError."""
     text = json.dumps({"rows": [asdict(row) for row in rows]}, indent=1) + "\n"
     try:
@@ -221,16 +222,16 @@ def write(rows: Sequence[Row], folder: Path) -> None:
         raise UserError(f"--out {folder}: {error.strerror}") from None
 
 
-def _said_ratio(row: Row) -> str:
+def _ratio_text(row: HelpRow) -> str:
     return f"{row.ratio:.3f}" + (f" ± {row.spread:.3f}" if row.spread else "")
 
 
-def _print(rows: Sequence[Row]) -> None:
+def _print(rows: Sequence[HelpRow]) -> None:
     shown = Table(box=None, pad_edge=False)
-    for column in ("", "ATP", "SA-ATP", "bound", "to ATP", "to bound", "helped", "asked"):
+    for column in ("", "ATP", "SA-ATP", "bound", "SA-ATP / ATP", "SA-ATP / bound", "helped", "requests"):
         shown.add_column(column, justify="right" if column else "left")
     for r in rows:
-        shown.add_row(r.setting, f"{r.atp_ms:.1f} ms", f"{r.sa_atp_ms:.1f} ms", f"{r.bound_ms:.1f} ms", _said_ratio(r),
+        shown.add_row(r.setting, f"{r.atp_ms:.1f} ms", f"{r.sa_atp_ms:.1f} ms", f"{r.bound_ms:.1f} ms", _ratio_text(r),
                       f"{r.to_bound:.3f}", f"{r.helped:.1f}", f"{r.questions:.1f}")  # fmt: skip
     console = terminal.console()
     terminal.print_table(console, shown)

@@ -1,17 +1,17 @@
-"""What no assignment of work can beat, counting devices and links: the bound of `sa-atp bench help`.
+"""The bound of `sa-atp bench help`: a step time that no assignment of work can beat, with devices and links included.
 
-A worker's gradient does not exist before it is computed, so of a step's time T a worker cannot compute while the sum comes
-down to it, nor while its last contribution goes up: these two overlap, because a fragment's sum comes down while later ones
-go up. With u, d: how long its link is busy with one contribution up, and with the sum down; l: delay there and back:
+A worker cannot compute while the step's sum comes down to it, nor while its last contribution goes up. These two overlap,
+because a fragment's sum comes down while later fragments go up. Let T be the step's time, u and d the times that the
+worker's link is busy with one contribution up and with the sum down, and l the delay there and back:
 
     it computes for at most  T - l - max(u, d),   all together must compute the whole step's work
 
-The smallest T that allows that is the bound; a worker for which nothing is left need not compute, but the sum has to reach
-it, and the parameter server gets a copy: T >= max(d) and T >= a copy's time. Loss makes everything be sent 1 / (1 - loss)
-times. Without links it is the fluid bound, total work over total speed.
+The bound is the smallest such T. A worker without work still needs the sum, and the parameter server gets a copy: T >=
+max(d) and T >= a copy's time. With loss everything is sent 1 / (1 - loss) times. Without links it is the fluid bound, total
+work over total speed.
 
-Who pauses cannot compute meanwhile. A pause may last for several steps of the others, but it is over before the run is,
-as the last step ends when the last worker has its sum; so each step counts as much of it as comes to it on average.
+A pausing worker cannot compute. A pause may span several steps of the others, but ends before the run, whose last step ends
+when the last worker has its sum; so each step counts the average share of a pause.
 """
 
 from collections.abc import Sequence
@@ -27,25 +27,25 @@ FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP
 
 
 def contribution_us(plan: Plan, mbps: float) -> float:
-    """How long a link is busy with one contribution, or with the sum, loss included."""
+    """Time that a link is busy with one contribution, or with the sum, retransmissions included."""
     fragments = Fragments(make_workload(plan, 0).values, plan.lanes).data_fragments
     frame = FRAME_BYTES + size_of(Kind.DATA, plan.lanes, plan.contribution_bits) + WIRE_OVERHEAD_BYTES
     return fragments * frame * 8 / (mbps * BITS_PER_MBIT) * 1e6 / (1 - plan.network.loss)
 
 
 def step_us(work_us: float, slowdowns: Sequence[float], unable_us: Sequence[float]) -> float:
-    """The smallest T for which all together can compute the work.
+    """The smallest T in which all workers together can compute the work.
 
     Args:
-        work_us: the step's work, as the time that a normal device would take for it.
-        slowdowns: how many times longer each worker takes.
-        unable_us: for how much of T each worker cannot compute.
+        work_us: the step's work, as compute time of a normal device.
+        slowdowns: slowdown of each worker.
+        unable_us: part of T in which each worker cannot compute.
     """
     speed = lost = 0.0
     found = float("inf")
     for unable, slowdown in sorted(zip(unable_us, slowdowns, strict=True)):
         if found <= unable:
-            break  # it is over before this one could begin
+            break  # the step ends before this worker could begin
         speed += 1 / slowdown
         lost += unable / slowdown
         found = (work_us + lost) / speed
@@ -53,7 +53,7 @@ def step_us(work_us: float, slowdowns: Sequence[float], unable_us: Sequence[floa
 
 
 def bound_us(plan: Plan, steps: Sequence[int]) -> float:
-    """The bound for a plan's steps, the mean of those that are named."""
+    """The bound for a plan, as the mean over these steps."""
     topology, pattern = plan.topology, straggler_pattern(plan)
     trunk_mbps = topology.trunk_mbps or topology.link_mbps
     two_levels = topology.kind == "two-level"

@@ -1,7 +1,7 @@
-"""The settings of `sa-atp bench help`: what is slow, what is far, what is lost, and who is slow in it.
+"""The settings of `sa-atp bench help`: combinations of links, delays, losses and stragglers.
 
-Each is a plan for the simulator, said as what it has otherwise than `BASE`. Gradients have a model's sizes and random
-values: so times follow from the seed alone, on every machine, and no row takes long.
+Each is a plan for the simulator, given as changes to `BASE`. Gradients have a model's sizes and random values, so that
+times follow from the seed alone, on every machine, and rows are quick.
 """
 
 import random
@@ -12,7 +12,7 @@ from sa_atp.lab.plans.plan import Plan
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.switches.artefacts import most_contributions
 
-# The demo's plan, but for the model: its gradient has as many values as that of the demo's network.
+# The demo's plan with another model, whose gradient has as many values as the demo's.
 BASE = """
 [run]
 seed = 1
@@ -32,15 +32,15 @@ pattern = "constant"
 workers = [3]
 slowdown = 4.0
 """
-LANES = 256  # of plans that do not say
-MICRO_BATCH_US = 12_000  # on a normal device, with those
-DRAWN_EVERY = 4  # steps of a drawn setting one has a pause, the first of them in step 2
+LANES = 256  # default of plans
+MICRO_BATCH_US = 12_000  # compute time on a normal device in BASE
+DRAWN_EVERY = 4  # in drawn settings every fourth step has a pause, from step 2 on
 REPETITIONS = 3  # of drawn settings with losses or reordering
-HOPS_TO_SERVER_AND_BACK = 4  # links between a question and its answer
+HOPS_TO_SERVER_AND_BACK = 4  # links that a request and its answer cross
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class HelpSetting:
     """A row of the table."""
 
     name: str
@@ -68,23 +68,27 @@ _WHERE: dict[str, tuple[str, ...]] = {
     "100M, 20 ms a link": ("topology.link_mbps=100", "topology.delay_us=20000"),
     "20M": ("topology.link_mbps=20",),
 }
-_FEWER = ("job.model_scale=0.0002", "run.steps=10")  # many workers: it is not the links that are asked about
+_FEWER = ("job.model_scale=0.0002", "run.steps=10")  # for settings with many workers, which do not study links
 _LINKS = ("topology.link_mbps=20", "topology.delay_us=0", "job.model_scale=0.002", "job.batch_size=16",
           "job.micro_batches=8", "run.steps=24")  # fmt: skip
 
 
-def table() -> list[Setting]:
+def table() -> list[HelpSetting]:
     """The rows of the committed table, in order."""
     rows = [
-        Setting(f"{where}, {who}", changes + slow) for where, changes in _WHERE.items() for who, slow in _WHO.items()
+        HelpSetting(f"{where}, {who}", changes + slow)
+        for where, changes in _WHERE.items()
+        for who, slow in _WHO.items()
     ]
     rows += [
-        Setting(f"round trip of {times:g} micro-batches, {who}", (f"topology.delay_us={_delay_us(times)}", *_WHO[who]))
+        HelpSetting(
+            f"round trip of {times:g} micro-batches, {who}", (f"topology.delay_us={_delay_us(times)}", *_WHO[who])
+        )
         for times in ROUND_TRIPS
         for who in ("one slow", "nobody slow", "random")
     ]
     for workers, slow in ((8, "[7]"), (16, "[15]"), (32, "[31]"), (64, "[63]")):
-        # 8 fit in a bitmap of 64 bits; of more each shall have as many pieces as the widest build has bits for
+        # 8 workers fit a bitmap of 64 bits; more workers have as many pieces each as the widest build has bits for
         most = CONTRIBUTION_BITS if workers <= 8 else most_contributions(LANES)
         size = (
             f"topology.workers={workers}",
@@ -93,44 +97,44 @@ def table() -> list[Setting]:
             *_FEWER,
         )
         rows += [
-            Setting(f"{workers} workers, {who}", size + _WHO[who]) for who in ("one slow", "nobody slow", "random")
+            HelpSetting(f"{workers} workers, {who}", size + _WHO[who]) for who in ("one slow", "nobody slow", "random")
         ]
     rows += [
-        Setting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
-        Setting("one 2 times slower", ("straggler.slowdown=2",)),
-        Setting("one 8 times slower", ("straggler.slowdown=8",)),
-        Setting("two of four slow", ("straggler.workers=[2, 3]",)),
-        Setting("clone, one slow", ("help.grade=clone",)),
-        Setting("clone, nobody slow", ("help.grade=clone", *NOBODY)),
-        Setting("64 slots, one slow", ("switch.slots=64",)),
-        Setting("64 slots, nobody slow", ("switch.slots=64", *NOBODY)),
-        Setting("heterogeneous links, nobody slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", *NOBODY)),
-        Setting("heterogeneous links, the one at 5M slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]")),
-        Setting("heterogeneous links, the one at 20M slow",
+        HelpSetting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
+        HelpSetting("one 2 times slower", ("straggler.slowdown=2",)),
+        HelpSetting("one 8 times slower", ("straggler.slowdown=8",)),
+        HelpSetting("two of four slow", ("straggler.workers=[2, 3]",)),
+        HelpSetting("clone, one slow", ("help.grade=clone",)),
+        HelpSetting("clone, nobody slow", ("help.grade=clone", *NOBODY)),
+        HelpSetting("64 slots, one slow", ("switch.slots=64",)),
+        HelpSetting("64 slots, nobody slow", ("switch.slots=64", *NOBODY)),
+        HelpSetting("heterogeneous links, nobody slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", *NOBODY)),
+        HelpSetting("heterogeneous links, the one at 5M slow", (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]")),
+        HelpSetting("heterogeneous links, the one at 20M slow",
                 (*_LINKS, "topology.worker_mbps=[20, 20, 10, 5]", "straggler.workers=[0]")),
-        Setting("two racks, one slow", ("topology.kind=two-level", "topology.link_mbps=100")),
-        Setting("two racks, nobody slow", ("topology.kind=two-level", "topology.link_mbps=100", *NOBODY)),
-        Setting("two racks, trunks of 20M, one slow",
+        HelpSetting("two racks, one slow", ("topology.kind=two-level", "topology.link_mbps=100")),
+        HelpSetting("two racks, nobody slow", ("topology.kind=two-level", "topology.link_mbps=100", *NOBODY)),
+        HelpSetting("two racks, trunks of 20M, one slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20")),
-        Setting("two racks, trunks of 20M, nobody slow",
+        HelpSetting("two racks, trunks of 20M, nobody slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20", *NOBODY)),
-        Setting("two racks, loss 1 %, one slow",
+        HelpSetting("two racks, loss 1 %, one slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "network.loss=0.01")),
     ]  # fmt: skip
     return rows
 
 
 def _delay_us(micro_batches: float) -> int:
-    """Delay of a link, so that the parameter server answers after so many micro-batches."""
+    """Delay of a link such that a round trip to the parameter server takes so many micro-batches."""
     return round(micro_batches * MICRO_BATCH_US / HOPS_TO_SERVER_AND_BACK)
 
 
-def drawn(count: int, seed: int) -> list[Setting]:
-    """Settings that nobody chose: a function of the seed."""
+def draw_settings(count: int, seed: int) -> list[HelpSetting]:
+    """Random settings, a function of the seed."""
     return [_draw(number, random.Random(f"{seed}/{number}")) for number in range(count)]
 
 
-def _draw(number: int, rng: random.Random) -> Setting:
+def _draw(number: int, rng: random.Random) -> HelpSetting:
     workers = rng.choice((2, 3, 4, 4, 6, 8, 16))
     micro_batches = rng.choice([m for m in (1, 2, 4, 8, 16, 32) if m * workers <= CONTRIBUTION_BITS])
     per_batch = 32
@@ -159,12 +163,10 @@ def _draw(number: int, rng: random.Random) -> Setting:
         changes.append(f"topology.worker_mbps={[round(link / rng.choice((1, 1, 2, 4)), 1) for _ in range(workers)]}")
     if kind == "racks":
         changes += ["topology.kind=two-level", "topology.racks=2"]
-    # Counted is all from the first pause on: what one leaves to later steps is in them, and the last step ends when the
-    # last worker has its sum. Where counting begins behind a pause, what that one left is counted, and not what it cost.
+    # Steps count from the first pause on, so that each pause counts with all its effects on later steps. If counting began
+    # after a pause, it would count the benefit of work left over from it, but not its cost.
     pauses = "straggler.pattern=pause" in changes
     changes.append(f"run.warm_up={DRAWN_EVERY // 2 if pauses else DRAWN_EVERY}")
     if "network.loss=0" not in changes or "network.reorder=0" not in changes:
-        changes.append(
-            f"run.repetitions={REPETITIONS}"
-        )  # with other losses: a run differs from the next one for them alone
-    return Setting(f"drawn {number}", tuple(changes))
+        changes.append(f"run.repetitions={REPETITIONS}")  # repetitions differ in their losses alone
+    return HelpSetting(f"drawn {number}", tuple(changes))

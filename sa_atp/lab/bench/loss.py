@@ -1,7 +1,6 @@
-"""`sa-atp bench loss`: what is left of an all-reduce's goodput where links lose packets, in virtual time.
+"""`sa-atp bench loss`: the goodput of an all-reduce on links that lose packets, in virtual time.
 
-The connections and the switch program are those of every backend, the links are the simulator's: nothing of it depends on
-the machine.
+It runs the real connections and switch program on simulated links, so results do not depend on the machine.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import contribution
 from sa_atp.lab.bench.allreduce import payload_share
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.packets.spec import LANE_BUILDS, UDP_PORT
@@ -29,13 +28,13 @@ from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-WARM_UP = 1  # sums before the measurement, in which the scales are learned
+WARM_UP = 1  # sums before the measurement, which learn the scales
 SLOTS = 1024
 LONGEST_US = 600_000_000  # of virtual time, for one sum
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LossRequest:
     workers: int
     bytes: int
     iterations: int
@@ -46,21 +45,21 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LossRow:
     loss: float
     """Share of the packets that each link loses, in each direction."""
     goodput_mbps: float
-    """Of each worker: bits of the tensor over the time of a sum."""
+    """Per worker: bits of the tensor over the time of a sum."""
     fraction_of_limit: float
-    """... as a share of what the link could carry of payload."""
+    """Goodput as a share of the payload that the link could carry."""
     fraction_of_lossless: float | None
-    """... and of the goodput without loss; None: that was not measured."""
+    """Goodput as a share of that without loss; None: that was not measured."""
     sent: int
-    """Fragments of all workers that left for the first time."""
+    """Fragments of all workers, without retransmissions."""
     retransmitted: int
     probes: int
     at_server: int
-    """Sums that the parameter server finished, as the workers count them."""
+    """Sums that the parameter server completed, counted by the workers."""
     sums_wrong: int
 
 
@@ -72,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss", type=float, nargs="+", default=[0.0, 0.01, 0.05], metavar="P",
                         help="shares of packets that links lose in each direction (default: 0 0.01 0.05)")  # fmt: skip
     parser.add_argument("--link-mbps", type=float, default=100.0, metavar="R", help="(default: %(default)s)")
-    parser.add_argument("--delay-us", type=int, default=20, metavar="D", help="of a link (default: %(default)s)")
+    parser.add_argument("--delay-us", type=int, default=20, metavar="D", help="delay of a link (default: %(default)s)")
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="(default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -88,7 +87,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.delay_us < 0:
         raise UserError(f"--delay-us {options.delay_us}: expected 0 or more")
-    request = Request(
+    request = LossRequest(
         workers=options.workers,
         bytes=size,
         iterations=options.iterations,
@@ -105,10 +104,10 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.sums_wrong for row in rows) else 0
 
 
-def measure(request: Request, losses: Sequence[float]) -> list[Row]:
+def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     pipeline = Pipeline.from_file(artefacts.program(request.lanes).json_path, cache=cache_folder())
-    rows: list[Row] = []
+    rows: list[LossRow] = []
     for loss in losses:
         print(f"sa-atp: loss {loss:g}", file=sys.stderr, flush=True)
         row = _measure_one(request, loss, pipeline, next((r.goodput_mbps for r in rows if r.loss == 0), None))
@@ -116,7 +115,7 @@ def measure(request: Request, losses: Sequence[float]) -> list[Row]:
     return rows
 
 
-def _measure_one(request: Request, loss: float, pipeline: Pipeline, lossless_mbps: float | None) -> Row:
+def _measure_one(request: LossRequest, loss: float, pipeline: Pipeline, lossless_mbps: float | None) -> LossRow:
     world = World(
         seed=request.seed,
         pipelines=[pipeline],
@@ -136,7 +135,7 @@ def _measure_one(request: Request, loss: float, pipeline: Pipeline, lossless_mbp
     counted = [worker.worker.stats for worker in workers]
     if loss == 0:
         lossless_mbps = goodput
-    return Row(
+    return LossRow(
         loss=loss,
         goodput_mbps=round(goodput, 3),
         fraction_of_limit=round(goodput / (request.link_mbps * payload_share(request.lanes)), 4),
@@ -167,7 +166,7 @@ def _workers(world: World, count: int) -> list[SimWorker]:
 
 
 def _all_reduce(world: World, workers: Sequence[SimWorker], parts: Sequence[Values], wanted: Values) -> int:
-    """One sum, begun by all at once. Returns: how many ranks have a wrong one. Raises: SaAtpError."""
+    """Runs one sum, which all ranks begin together. Returns: number of ranks with a wrong result. Raises: SaAtpError."""
     sums = [worker.begin(len(wanted), "bench") for worker in workers]
     for worker, sum_, part in zip(workers, sums, parts, strict=True):
         worker.contribute(sum_, [part], worker.membership.bits_of(worker.membership.rank))
@@ -183,12 +182,13 @@ def _run(world: World, workers: Sequence[SimWorker], until: Callable[[], bool]) 
         if worker.error is not None:
             raise worker.error
     if not over:
-        raise SaAtpError(f"not over after {LONGEST_US / 1e6:.0f} simulated seconds")
+        raise SaAtpError(f"a sum is not complete after {LONGEST_US / 1e6:.0f} simulated seconds")
 
 
-def _print(request: Request, rows: Sequence[Row]) -> None:
+def _print(request: LossRequest, rows: Sequence[LossRow]) -> None:
     table = Table(box=None, pad_edge=False)
-    for column in ("loss", "goodput per worker", "of the limit", "of no loss", "sent again", "probes", "wrong sums"):
+    columns = ("loss", "goodput per worker", "of limit", "of lossless", "retransmitted", "probes", "wrong sums")
+    for column in columns:
         table.add_column(column, justify="right")
     for r in rows:
         share = "" if r.fraction_of_lossless is None else f"{r.fraction_of_lossless:.1%}"
@@ -204,6 +204,7 @@ def _print(request: Request, rows: Sequence[Row]) -> None:
     console = terminal.console()
     console.print(
         f"All-reduce of {request.bytes / 1e6:g} MB among {request.workers} workers, {request.lanes} lanes, links of "
-        f"{request.link_mbps:g} Mbit/s and {request.delay_us} us, in virtual time. Sent again, probes: for each fragment"
+        f"{request.link_mbps:g} Mbit/s and {request.delay_us} us, in virtual time. Goodput also as a share of the link's "
+        "limit, and of the goodput without loss; retransmitted, probes: per fragment"
     )
     terminal.print_table(console, table)

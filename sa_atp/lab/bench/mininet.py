@@ -1,22 +1,22 @@
-"""Where `sa-atp bench allreduce --backend mininet` runs: a star of workers with links of the rate that it asks for."""
+"""The cluster of `sa-atp bench allreduce --backend mininet`: a star of workers with links of a given rate."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sa_atp.lab.backends.mininet import topologies
-from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, Network
-from sa_atp.lab.bench.cluster import Cluster, Request
+from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
+from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
 
 SLOTS = 1024
 STORE_PORT = 29_500
 
 
 @contextmanager
-def cluster(request: Request, folder: Path) -> Iterator[Cluster]:
-    """Args: folder: for logs. Raises: MissingPartError, UserError, SaAtpError."""
+def cluster(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
+    """Runs the cluster. Args: folder: for logs. Raises: MissingPartError, UserError, SaAtpError."""
     star = topologies.star(request.workers, request.link_mbps, request.mtu)
-    with Network(
+    with MininetNetwork(
         star, switch=request.switch, lanes=request.lanes, slots=SLOTS, slots_per_job=SLOTS, logs=folder
     ) as network:
         places = star.workers()

@@ -1,7 +1,7 @@
-"""`sa-atp bench packet`: where the time of one packet goes, station by station.
+"""`sa-atp bench packet`: the time of one packet, by stations of its path.
 
-Twice, on loopback: in a stream, where hundreds of packets share each call, as CPU time divided by packets; and alone, as
-the time that passes while a sum of one packet is under way.
+It measures on loopback, twice: in a stream, where hundreds of packets share each call, as CPU time over packets; and alone,
+as wall time of a sum of one packet.
 """
 
 import argparse
@@ -18,27 +18,27 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.bench import allreduce
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
-from sa_atp.lab.bench.cluster import Request
+from sa_atp.lab.bench.cluster import AllReduceRequest
 from sa_atp.lab.bench.switch.switch import measure_pipeline
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS
 
 ALONE_SUMS = 2000
 PIPELINE_PACKETS = 200_000
 WHAT = {
-    "transmit": "worker: which fragments leave",
+    "transmit": "worker: select fragments",
     "fill": "worker: float32 to integers, header",
     "send": "worker: to the kernel, to the switch's socket",
     "switch in the kernel": "switch: from the kernel, and to every socket",
-    "switch": "switch: the loop, and the P4 program",
+    "switch": "switch: loop and P4 program",
     "receive": "worker: from the kernel",
-    "sort": "worker: what these packets are",
-    "take": "worker: check, and keep integers",
-    "rules": "worker: what follows from them",
+    "sort": "worker: classify packets",
+    "take": "worker: check, and store integers",
+    "rules": "worker: update windows and state",
     "dequantise": "worker: integers to float32",
     "server in the kernel": "parameter server: from the kernel",
-    "server": "parameter server: keeps a copy",
+    "server": "parameter server: store a copy",
 }
-"""In the order of a packet's way."""
+"""Labels of the stations, in the order of a packet's path."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,20 +62,22 @@ def run(options: argparse.Namespace) -> int:
 
 
 def measure(workers: int, size: int, iterations: int, lanes: int, sums_alone: int = ALONE_SUMS) -> dict[str, Any]:
-    """Nanoseconds at each station of WHAT: `stream_ns` a packet, `alone_ns` a sum of one packet. Raises: SaAtpError.
+    """Nanoseconds at each station of WHAT: `stream_ns` per packet, `alone_ns` per sum of one packet. Raises: SaAtpError.
 
-    Args: size: of the stream's tensor, in bytes.
+    Args: size: size of the stream's tensor, in bytes.
     """
     if size < 4 * lanes:
         raise UserError(f"--mbytes {size / 1e6:g}: expected at least one packet, {4 * lanes / 1e6:g}")
-    stream = _measure(Request(workers=workers, bytes=size, iterations=iterations, lanes=lanes, stations=True))
-    alone = _measure(Request(workers=workers, bytes=4 * lanes, iterations=sums_alone, lanes=lanes, stations=True))
+    stream = _measure(AllReduceRequest(workers=workers, bytes=size, iterations=iterations, lanes=lanes, stations=True))
+    alone = _measure(
+        AllReduceRequest(workers=workers, bytes=4 * lanes, iterations=sums_alone, lanes=lanes, stations=True)
+    )
     packets = -(-size // (4 * lanes))
-    a_packet = size / packets  # nanoseconds, from seconds for a gigabyte of one worker
+    a_packet = size / packets  # converts seconds per gigabyte of a worker to nanoseconds per packet
     services = stream["cpu_s_per_gbyte_by_process"]
     where = {name: ns / (workers * iterations * packets) for name, ns in stream["stations"]["cpu_ns"].items()}
     for name, process in (("switch", "switch"), ("server", "parameter server")):
-        # of all workers' packets the server has one copy
+        # the server gets one copy for the packets of all workers
         share = a_packet * (workers if name == "server" else 1)
         where[f"{name} in the kernel"] = services[process]["kernel_s"] * share
         where[name] = services[process]["own_s"] * share
@@ -93,20 +95,20 @@ def measure(workers: int, size: int, iterations: int, lanes: int, sums_alone: in
     }
 
 
-def _measure(request: Request) -> dict[str, Any]:
+def _measure(request: AllReduceRequest) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder, allreduce.local(request, Path(folder)) as made:
         return allreduce.measure(made, request, None, Path(folder))
 
 
 def lines(found: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Rows: what happens, nanoseconds a packet in a stream, and alone."""
+    """Rows of the table: station, nanoseconds per packet in a stream, nanoseconds alone."""
     for name, what in WHAT.items():
         alone = found["alone_ns"].get(name)
         yield what, f"{found['stream_ns'][name]:.0f}", "" if alone is None else f"{alone:.0f}"
         if name == "switch":
             yield "  of it the P4 program", f"{found['pipeline_ns']:.0f}", ""
     elsewhere = found["alone_p50_ns"] - sum(found["alone_ns"].values())
-    yield "everywhere else: switch, wake-ups, other workers", "", f"{elsewhere:.0f}"
+    yield "elsewhere: switch, wake-ups, other workers", "", f"{elsewhere:.0f}"
     yield "a sum of one packet, p50", "", f"{found['alone_p50_ns']:.0f}"
 
 

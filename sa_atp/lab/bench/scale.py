@@ -1,7 +1,7 @@
 """`sa-atp bench scale`: iteration time over the number of workers, on the flow-level model of the network.
 
-Workers send gradients of ResNet-50's size over links of 10 Gbit/s. Up to 32 share a switch; more are in racks of 32, whose
-trunks carry what all their workers send. Only sizes are on their way: nothing is added up.
+Workers send gradients of ResNet-50's size over links of 10 Gbit/s. Up to 32 workers share a switch; more are in racks of 32
+with trunks that are not oversubscribed. Gradients have sizes without values: nothing is added up.
 """
 
 import argparse
@@ -34,30 +34,30 @@ WORKERS = (4, 16, 64, 256, 1024)
 POLICIES = (RING, "ps", "atp", "sa-atp", "sa-atp+boa")
 RACK = 32
 LINK_MBPS = 10_000
-EVERY = 32  # workers, of which one is slow
+EVERY = 32  # of so many workers one is slow
 SLOWDOWN = 4
-WARM_UP = 4  # steps that do not count: windows grow, speeds become known, batch sizes follow them
+WARM_UP = 4  # steps that do not count: windows grow, and batch sizes adapt to measured speeds
 FIGURE = "scale.png"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ScalePoint:
     policy: str
     workers: int
     stragglers: int
     iteration_time_s: float
     """Mean over the counted steps."""
     shortest_s: float
-    """What a step takes that is only computed, by all workers at their speeds together (total work over total speed)."""
+    """The fluid bound: total work over total speed, without communication."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workers", default=",".join(map(str, WORKERS)), metavar="N,N,...",
-                        help="how many (default: %(default)s)")  # fmt: skip
+                        help="numbers of workers (default: %(default)s)")  # fmt: skip
     parser.add_argument("--policies", default=",".join(POLICIES), metavar="NAME,...",
                         help="ring, and synchronous policies (default: %(default)s)")  # fmt: skip
     parser.add_argument("--steps", type=int, default=8, metavar="N",
-                        help=f"steps of each, the first {WARM_UP} do not count (default: %(default)s)")  # fmt: skip
+                        help=f"steps of each run; the first {WARM_UP} do not count (default: %(default)s)")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help=f"write {FIGURE} and scale.json there")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if options.out is not None:
         style.require_matplotlib()
         make_folder(options.out)
-    found: list[Point] = []
+    found: list[ScalePoint] = []
     for stragglers in (False, True):
         for workers in numbers:
             for name in names:
@@ -100,7 +100,7 @@ def _number(text: str) -> int:
 
 
 def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
-    """The plan of a point. One of 32 workers is slow, another one in each rack of a row."""
+    """The plan of a point. One of 32 workers is slow, at another place in each rack."""
     racks = workers // RACK
     slow = [(RACK + 1) * k + 3 for k in range(max(1, workers // EVERY)) if (RACK + 1) * k + 3 < workers]
     tables: dict[str, dict[str, Any]] = {
@@ -116,7 +116,7 @@ def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
     return plan_files.parse_tables(tables, "bench scale")
 
 
-def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point:
+def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> ScalePoint:
     """Runs one point. Raises: SaAtpError."""
     plan = plan_of("atp" if policy == RING else policy, workers, steps, stragglers=stragglers)
     fabric = flows.fabric_of(plan, Clock(), server_mbps=LINK_MBPS)
@@ -129,14 +129,14 @@ def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> Point
         ends = flows.step_ends_us(plan, policy, Progress(), fabric)
     times = np.diff(ends)[WARM_UP - 1 :] / 1e6
     slow = len(plan.straggler.workers) if stragglers else 0
-    return Point(policy, workers, slow, float(times.mean()), pattern.fluid_bound_us(0, plan.job.shard_us) / 1e6)
+    return ScalePoint(policy, workers, slow, float(times.mean()), pattern.fluid_bound_us(0, plan.job.shard_us) / 1e6)
 
 
 def _title(policy: str) -> str:
     return "Ring" if policy == RING else policies.title(policy)
 
 
-def _table(found: Sequence[Point]) -> Table:
+def _table(found: Sequence[ScalePoint]) -> Table:
     table = Table(title="Iteration time", box=None)
     numbers = sorted({point.workers for point in found})
     for name, justify in (("", "left"), ("stragglers", "left"), *((str(n), "right") for n in numbers)):
@@ -149,8 +149,8 @@ def _table(found: Sequence[Point]) -> Table:
     return table
 
 
-def draw(found: Sequence[Point], path: Path) -> Path:
-    """The figure. Raises: UserError, MissingPartError."""
+def draw(found: Sequence[ScalePoint], path: Path) -> Path:
+    """Draws the figure. Raises: UserError, MissingPartError."""
     style.require_matplotlib()
     from matplotlib.lines import Line2D
 
@@ -189,8 +189,6 @@ def draw(found: Sequence[Point], path: Path) -> Path:
         shown = [tick for tick in ticks if low <= tick <= high]
         panels[0].set_yticks(shown, [f"{tick:g} s" if tick >= 1 else f"{1e3 * tick:g} ms" for tick in shown])
         keys: list[Any] = [Line2D([], [], color=colours[n], marker="o", markersize=4.5, label=_title(n)) for n in names]
-        keys.append(
-            Line2D([], [], color=style.BOUND_COLOUR, linestyle=":", label="computation alone, perfectly shared")
-        )
+        keys.append(Line2D([], [], color=style.BOUND_COLOUR, linestyle=":", label="fluid bound (all work / all speed)"))
         style.add_legend(made, keys, height_in)
         return style.save(made, path)

@@ -1,7 +1,7 @@
-"""How long a worker spends at each station of a packet's way: for `sa-atp bench packet`.
+"""Measures a worker's time at each station of a packet's path, for `sa-atp bench packet`.
 
-A worker's driver, socket and kernels are replaced by some that look at the clock before and after. What is left of a turn
-between them is the rules: which packets leave, and what follows from those that came.
+Functions of a worker's driver, socket and kernels are wrapped to measure their time. The rest of a turn is the protocol's
+rules: which packets leave, and how arriving ones change the state.
 """
 
 import time
@@ -12,15 +12,15 @@ from typing import Any
 from sa_atp.net.communicator import Communicator
 
 STATIONS = ("fill", "transmit", "send", "receive", "sort", "take", "rules", "dequantise")
-"""Quantise and write; decide what leaves; to the kernel; from it; see what it is; check and keep; decide what follows; to
-float32."""
+"""Quantise and write; select fragments; send to the kernel; receive from it; classify; check and store; update state;
+convert to float32."""
 
-Found = dict[str, dict[str, int]]
+StationTimes = dict[str, dict[str, int]]
 """Nanoseconds by station: `cpu_ns` of the thread, `wall_ns`."""
 
 
-def total(found: Sequence[Found]) -> Found:
-    """Of several sums."""
+def total(found: Sequence[StationTimes]) -> StationTimes:
+    """The total over several sums."""
     return {
         kind: {name: sum(each[kind][name] for each in found) for name in STATIONS} for kind in ("cpu_ns", "wall_ns")
     }
@@ -28,7 +28,7 @@ def total(found: Sequence[Found]) -> Found:
 
 @dataclass(slots=True)
 class Watch:
-    """Nanoseconds of this thread's CPU time, and of the wall's, at each station since the last `reset`."""
+    """Nanoseconds of this thread's CPU time and of wall time at each station, since the last `reset`."""
 
     cpu_ns: dict[str, int] = field(default_factory=dict)
     wall_ns: dict[str, int] = field(default_factory=dict)
@@ -37,8 +37,8 @@ class Watch:
         self.cpu_ns = dict.fromkeys(STATIONS, 0)
         self.wall_ns = dict.fromkeys(STATIONS, 0)
 
-    def found(self) -> Found:
-        """What each station itself took: a turn's calls contain those of kernels."""
+    def found(self) -> StationTimes:
+        """The time of each station alone: calls of a turn contain those of kernels."""
         return {"cpu_ns": _without_kernels(self.cpu_ns), "wall_ns": _without_kernels(self.wall_ns)}
 
     def timed(self, station: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -59,7 +59,7 @@ def _without_kernels(ns: dict[str, int]) -> dict[str, int]:
 
 
 class _Timed:
-    """An object some of whose functions are timed; everything else is its own."""
+    """A proxy of an object that times some of its functions."""
 
     def __init__(self, of: Any, watch: Watch, stations: dict[str, str]) -> None:
         self._of = of
@@ -71,11 +71,11 @@ class _Timed:
 
 
 def watch(communicator: Communicator) -> Watch:
-    """Looks at the clock in everything that this connection does from now on; call it between sums."""
+    """Starts to measure a connection. Call it between sums."""
     found = Watch()
     found.reset()
-    driver, worker = communicator._driver, communicator._worker  # nobody else wants to know: no way in is made for this
-    driver.steady = None  # its turns are one call, in which nobody can look at the clock
+    driver, worker = communicator._driver, communicator._worker  # private: only this benchmark needs them
+    driver.steady = None  # the compiled turn is a single call, which cannot be measured in parts
     common = worker._common
     if common is not None:
         kernels = {"fill": "fill", "streams": "sort", "take": "take", "dequantise": "dequantise"}

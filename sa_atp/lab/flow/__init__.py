@@ -1,11 +1,12 @@
 """The network as flows: fair shares of links instead of packets, for hundreds of workers in virtual time.
 
-network       links and flows: who gets how much of which link, worked out anew when a flow begins or ends; fair_rates: how
+network       links and flows, with rates that are computed anew when a flow begins or ends; fair_rates: max-min fairness
 fabric        a star or a tree of two levels: the links between workers and the parameter server, and messages
-queues        transfers of one host's messages to another, first come first served: for parameters that are on a server
-aggregation   one sum on its way: contributions up, results down as the slowest contribution gets on, windows, leaves
+queues        transfers that share links first come first served: for parameters on a server
+aggregation   the transfer of one sum: contributions up, results down at the pace of the slowest contribution, windows,
+              leaves (sum_paths: its links; stream: its contributions; sum_progress: how far all are)
 sums          the arithmetic of a sum, bit for bit that of packets
-job, worker   a job's sums and the workers on which steps run; help_groups: the ledger's answers
-workloads     one model for all workers of a process, or gradients that have sizes only
-ring          a ring all-reduce, to compare with
+job           a job's sums; flow_worker: the workers on which steps run; help_groups: the ledger's answers
+workloads     one model for all workers of a process, or gradients of a size without values
+ring          a ring all-reduce, for comparison
 """

@@ -1,4 +1,4 @@
-"""Types of arrays that have a number for each link, flow or stream; shapes are said where they are used."""
+"""Types of arrays with an entry for each link, flow or stream; docstrings say their shapes."""
 
 import numpy as np
 from numpy.typing import NDArray

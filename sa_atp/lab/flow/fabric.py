@@ -1,10 +1,9 @@
-"""Who is attached to whom, as links of a flow network: the same star and tree that simulator.world builds of switches.
+"""The topology as links of a flow network: the same star and tree that simulator.world builds of switches.
 
 star         workers ──> switch <── parameter server
 two-level    workers ──> leaf ──> spine <── parameter server
 
-Each link has two directions, each with the link's whole rate. Messages and the packets of sums cross links that flows fill:
-what a link does to a single packet is said here too.
+Each link has two directions, each with the link's whole rate. The delays of single packets and messages are here, too.
 """
 
 import math
@@ -17,31 +16,31 @@ from sa_atp.lab.flow.arrays import Floats
 from sa_atp.lab.flow.network import FlowNetwork
 from sa_atp.lab.simulator.network import WIRE_OVERHEAD_BYTES, Clock
 
-FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as sim's frames have them
+FRAME_BYTES = 14 + 20 + 8  # Ethernet, IPv4, UDP: as in the simulator's frames
 TCP_FRAME_BYTES = 14 + 20 + 32  # Ethernet, IPv4, TCP with its time stamps
 MTU = 1500
 SERVER = -1
-"""The parameter server, where a rank is asked for."""
+"""The parameter server, in place of a rank."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FabricSettings:
-    """Rates and delays; the meaning is that of plans."""
+    """Rates and delays of a fabric, as in plans."""
 
     workers: int
     racks: int = 0
-    """Leaves; workers are dealt to them in turn. 0: a star."""
+    """Number of leaves, to which workers are assigned in turn; 0: a star."""
     link_mbps: float = 10_000.0
     trunk_mbps: float = 0.0
-    """Of the links between switches, and of the parameter server's; 0: link_mbps."""
+    """Rate of links between switches and of the parameter server's link; 0: link_mbps."""
     server_mbps: float = 0.0
-    """Of the parameter server's link, if it is another one than trunks have."""
+    """Rate of the parameter server's link; 0: trunk_mbps."""
     worker_mbps: Sequence[float] = ()
     delay_us: int = 20
 
 
 def stream_bytes(payload: float) -> float:
-    """Bytes on the wire of so much payload in a stream of full TCP segments, with every header and gap."""
+    """Bytes on the wire for so much payload in full TCP segments, with all headers and gaps."""
     segment = MTU - (TCP_FRAME_BYTES - 14)
     packets = math.ceil(payload / segment)
     return payload + packets * (TCP_FRAME_BYTES + WIRE_OVERHEAD_BYTES)
@@ -70,8 +69,8 @@ class Fabric:
         trunks = [pair(trunk) for _ in range(settings.racks)]
         self.rack_up = [up for up, _ in trunks]
         self.rack_down = [down for _, down in trunks]
-        self._ways: tuple[int, float, Floats, Floats, Floats] | None = None
-        self._message_free_us = [0.0] * len(self.network.delay_us)  # of each link: when the last message has left
+        self._path_times: tuple[int, float, Floats, Floats, Floats] | None = None
+        self._message_free_us = [0.0] * len(self.network.delay_us)  # by link: when its last message has left
 
     @property
     def levels(self) -> int:
@@ -95,16 +94,16 @@ class Fabric:
         return [first, *leave, *enter, last]
 
     def latency_us(self, links: Sequence[int], packet_bytes: float) -> float:
-        """What the last packet of a flow takes after it has left its slowest link: delays, and the other links."""
+        """Time for a flow's last packet to arrive after it has left the slowest link: delays, and the other links."""
         times = [self.network.transmission_us(link, packet_bytes) for link in links]
         return sum(self.network.delay_us[link] for link in links) + sum(times) - max(times)
 
-    def ways_us(self, packet_bytes: float) -> tuple[Floats, Floats, Floats]:
-        """What a packet takes where no other is in its way.
+    def path_times_us(self, packet_bytes: float) -> tuple[Floats, Floats, Floats]:
+        """Travel times of a packet on idle links.
 
         Returns: float64[workers] each: over a worker's own link; from there to the root; from the root to the worker.
         """
-        if self._ways is None or self._ways[:2] != (self.network.changes, packet_bytes):
+        if self._path_times is None or self._path_times[:2] != (self.network.changes, packet_bytes):
             packet_us = self.network.packet_us
             up, down = packet_us(np.array(self.up), packet_bytes), packet_us(np.array(self.down), packet_bytes)
             beyond = np.zeros(len(up))
@@ -112,22 +111,22 @@ class Fabric:
                 rack = np.arange(len(up)) % self.settings.racks
                 beyond = packet_us(np.array(self.rack_up), packet_bytes)[rack]
                 down = down + packet_us(np.array(self.rack_down), packet_bytes)[rack]
-            self._ways = self.network.changes, packet_bytes, up, beyond, down
-        return self._ways[2:]
+            self._path_times = self.network.changes, packet_bytes, up, beyond, down
+        return self._path_times[2:]
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
     def message(self, links: Sequence[int], size: int, arrived: Callable[[], None], *, behind_us: float = 0.0) -> None:
-        """Sends one small datagram. It takes its turn on each link behind other messages, and is no load for flows.
+        """Sends a small datagram. It queues on each link behind other messages, and does not slow down flows.
 
         Args:
-            links: its way.
-            size: of the UDP payload, bytes.
-            arrived: called when it is there.
-            behind_us: how long what its sender has written before it keeps it in the sender's own queue.
+            links: its path.
+            size: bytes of UDP payload.
+            arrived: called when it arrives.
+            behind_us: how long it waits in the sender's own queue behind earlier data.
         """
         wire = size + FRAME_BYTES + WIRE_OVERHEAD_BYTES
-        if behind_us > 0:  # others come before it meanwhile
+        if behind_us > 0:  # other messages may overtake it meanwhile
             self.clock.at(self.clock.now_us + math.ceil(behind_us), lambda: self.message(links, size, arrived))
             return
         when_us = float(self.clock.now_us)

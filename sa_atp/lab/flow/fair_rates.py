@@ -1,23 +1,22 @@
 """Max-min fair rates of flows that share links.
 
-No flow could be faster without making one slower that is not faster than it (Bertsekas and Gallager, Data Networks,
-section 6.5.2).
+No flow can get more unless one that has no more gets less (Bertsekas and Gallager, Data Networks, section 6.5.2).
 """
 
 import numpy as np
 
 from sa_atp.lab.flow.arrays import Floats, Ints
 
-FULL_SHARE = 1e-9  # of a link's rate: less room than that is none
+FULL_SHARE = 1e-9  # a link with less than this share of its rate free is full
 
 
 def fair_rates(flow: Ints, link: Ints, weight: Floats, capacity: Floats, cap: Floats) -> Floats:
-    """Max-min fair rates by filling up: all rise together until a link is full; its flows stay as they are, others rise on.
+    """Max-min fair rates by progressive filling: all rates rise together, and those of flows on full links stay.
 
     Args:
-        flow, link, weight: int64[n], int64[n], float64[n]: that a flow uses a link so many times.
+        flow, link, weight: int64[n], int64[n], float64[n]: entry i says that a flow uses a link so many times.
         capacity: float64[links].
-        cap: float64[flows]: what no flow exceeds.
+        cap: float64[flows]: the largest rate of each flow.
 
     Returns: float64[flows]; 0 for flows that use no link.
     """

@@ -1,8 +1,7 @@
-"""The parameter server's side of help, with the ledger that real jobs have. (protocol section 10)
+"""The parameter server's side of help, with the ledger of real jobs. (protocol section 10)
 
-A ledger looks at all workers of a job whenever it decides something: it is made for as many as a packet's bitmap has bits
-for. Larger jobs are cut into groups of so many workers in a row, below one leaf, each with a ledger of its own: workers
-help each other within a group.
+A ledger scans all workers of a job for each decision, which suits jobs that fit a packet's bitmap. Larger jobs are divided
+into groups of workers below one leaf, each with a ledger of its own; workers help each other within a group.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,19 +19,19 @@ from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
 from sa_atp.protocol.server.work_requests import WorkRequest
 
-MOST = 16  # workers of a group: more would find no more to do for each other
+MOST = 16  # workers of a group; larger groups would not find more to help with
 
 Question = WorkRequest | TakeSeat
 Answer = HelpAnswer | Seated | Taken
 
 
 class _Book(Job):
-    """As much of a job as questions about work are answered from: its ledger, and who is below which leaf."""
+    """The part of a job from which requests for work are answered: its ledger, and the leaf of each worker."""
 
     def __init__(
         self, ranks: Sequence[int], micro_batches: int, grade: HelpGrade, leaves: Sequence[Sequence[int]]
     ) -> None:
-        # nothing that packets need, such as a store of sums, whose bitmaps are those of a build
+        # without the parts that packets need, such as a store of sums, whose bitmaps have the width of a build
         self.world_size = len(ranks)
         self.micro_batches = micro_batches
         self.ledger = Ledger(len(ranks), micro_batches, grade)
@@ -44,7 +43,7 @@ class _Book(Job):
 
 
 class _Group:
-    """Some of a job's workers, and their ledger; it knows them by their places in the group."""
+    """A group of workers and its ledger, which knows them by their places in the group."""
 
     def __init__(self, ranks: Sequence[int], whole: ContributionMap, book: _Book) -> None:
         self.ranks = ranks
@@ -52,7 +51,7 @@ class _Group:
         self.members = [Member(n, ("", UDP_PORT), 0, 0) for n in range(len(ranks))]
         self._whole = whole
         self.bits = whole.summed_below(ranks)
-        """Its contributions, as the whole job names them."""
+        """The group's contributions, as bits of the whole job."""
 
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
@@ -61,29 +60,29 @@ class _Group:
         return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
 
     def bits_here(self, bits: int) -> int:
-        """A bitmap of the whole job's contributions as one of the group's."""
+        """Translates a bitmap of the whole job to one of the group."""
         return self._moved(bits, self.ranks, range(len(self.ranks)))
 
     def _moved(self, bits: int, shards: Iterable[int], to: Iterable[int]) -> int:
-        """The contributions of some shards, as those of others."""
+        """Moves the bits of some shards to those of others."""
         width = self._whole.micro_batches
         own = (1 << width) - 1
         return sum((bits >> shard * width & own) << other * width for shard, other in zip(shards, to, strict=True))
 
 
 class HelpGroups:
-    """Of one job."""
+    """The groups of a job."""
 
     def __init__(self, job: ContributionMap, grade: HelpGrade, leaves: Sequence[Sequence[int]]) -> None:
-        """Args: leaves: the ranks below each; none: there is one switch."""
+        """Args: leaves: the ranks below each leaf; empty: there is one switch."""
         self._levels = 2 if leaves else 1
         self._seats = Seats(job.seats)
-        everybody = range(job.world_size)
+        all_ranks = range(job.world_size)
         if job.world_size <= MOST_RANKS and job.contributions <= MOST_CONTRIBUTIONS:
-            parts: list[Sequence[int]] = [everybody]
+            parts: list[Sequence[int]] = [all_ranks]
         else:
             size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
-            parts = [leaf[n : n + size] for leaf in leaves or [everybody] for n in range(0, len(leaf), size)]
+            parts = [leaf[n : n + size] for leaf in leaves or [all_ranks] for n in range(0, len(leaf), size)]
         self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, grade, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
 
@@ -92,15 +91,15 @@ class HelpGroups:
         return len(self._groups)
 
     def bits_for(self, rank: int, bits: int) -> int:
-        """A bitmap of the whole job's contributions as the ledger of a rank's group knows them; with one group the same."""
+        """Translates a bitmap of the whole job to one of the rank's group."""
         return bits if self.count == 1 else self._place[rank][0].bits_here(bits)
 
     def concerns(self, rank: int, bits: int) -> bool:
-        """Whether something in a bitmap is the work of a rank's group; with one group everything is."""
+        """Whether a bitmap has contributions of the rank's group."""
         return self.count == 1 or bool(bits & self._place[rank][0].bits)
 
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
-        """What the parameter server says. Args: request: bitmaps in it are those of `bits_for`."""
+        """The parameter server's answer to a request. Args: request: with bitmaps of the group (`bits_for`)."""
         if isinstance(request, TakeSeat):
             seat = self._seats.take(request.step, rank)
             return Taken() if seat is None else Seated(seat=seat)
@@ -108,14 +107,14 @@ class HelpGroups:
         return group.answer(place, request, now_us, self._levels)
 
     def to_revoke(self, rank: int) -> Iterator[tuple[int, int, int]]:
-        """See Ledger.to_revoke. Args: rank: whose question has been answered."""
+        """See `Ledger.to_revoke`. Args: rank: the rank whose request was just answered."""
         group, _ = self._place[rank]
         while group.book.ledger.to_revoke:
             place, step, held = group.book.ledger.to_revoke.popleft()
             yield group.ranks[place], step, held
 
     def counted(self) -> dict[str, int]:
-        """What the parameter server has counted of help."""
+        """The parameter server's counters of help."""
         books = [group.book for group in self._groups]
         return {
             "helped_micro_batches": sum(book.ledger.helped_micro_batches for book in books),

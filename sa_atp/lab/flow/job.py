@@ -1,4 +1,4 @@
-"""A job on the flow network: its sums, and who is in it."""
+"""A job on the flow network: its sums and its members."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -29,25 +29,25 @@ ALIVE_EVERY_US = 200_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobSettings:
-    """What a job is."""
+    """The settings of a job."""
 
     world_size: int
     micro_batches: int
     help_grade: HelpGrade = HelpGrade.NONE
     seats: int = 0
-    """How many workers are in a sum, the first that are done; 0: all are."""
+    """Number of workers in a sum, the first to finish; 0: all."""
     lanes: int = 256
     contribution_bits: int = CONTRIBUTION_BITS
     slots: int = 1024
     """The job's quota of the switch's memory."""
     at_server: bool = False
-    """The parameter server sums, no switch does."""
+    """Whether the parameter server sums, not the switches."""
     sizes_only: int = 0
-    """Sums of so many values are not added up: only their sizes are on their way. 0: all are."""
+    """Sums of so many values are transferred but not added up; 0: all are added up."""
 
 
 @dataclass(slots=True, eq=False)
-class Operation:
+class FlowOperation:
     """One sum of the job."""
 
     index: int
@@ -56,17 +56,17 @@ class Operation:
     aggregation: Aggregation
     adds: bool
     parts: dict[int, Values] = field(default_factory=dict)
-    """What has been contributed, by contribution."""
+    """The values of each contribution."""
     total: Total | None = None
     waiting: int = 0
-    """Ranks that have not got it yet."""
+    """Number of ranks that do not have the sum yet."""
 
 
 class FlowJob:
-    """All ranks are there from the beginning, and none is ever lost: what fails is a question for packets."""
+    """A job on the flow network. All ranks are members from the start; failures are only simulated with packets."""
 
-    def __init__(self, fabric: Fabric, settings: JobSettings, arrived: Callable[[int, Operation], None]) -> None:
-        """Args: arrived: called with a rank and an operation whose sum it has now."""
+    def __init__(self, fabric: Fabric, settings: JobSettings, arrived: Callable[[int, FlowOperation], None]) -> None:
+        """Args: arrived: called with a rank and an operation when the rank has its sum."""
         n = settings.world_size
         self.fabric = fabric
         self.settings = settings
@@ -77,32 +77,30 @@ class FlowJob:
         self.help = HelpGroups(self.map, settings.help_grade, self._leaves)
         self._arrived = arrived
         self.revoked: dict[int, Callable[[int, int], None]] = {}
-        """By rank: is told the step in which the parameter server revokes what the rank holds of its own shard."""
-        self._operations: dict[int, Operation] = {}
+        """By rank: called with a step when the parameter server revokes the rank's hold on its own shard."""
+        self._operations: dict[int, FlowOperation] = {}
         self._adders: dict[object, Adder] = {}
-        self._gathered: set[object] = set()  # keys of which a sum has been gathered
-        self._results = np.zeros(n)  # fragments of sums that each has got
+        self._gathered: set[object] = set()  # keys whose scale has been gathered once
+        self._results = np.zeros(n)  # by rank: fragments of sums received
         self.window_bytes: Floats = np.full(n, min(INITIAL_WINDOW, settings.slots) * self.fragment_bytes)
         self._sizes: dict[type, int] = {}
 
     @property
     def fragment_bytes(self) -> float:
-        """One fragment on the wire, with every header and gap."""
+        """Bytes of a fragment on the wire, with all headers and gaps."""
         return float(
             size_of(Kind.DATA, self.settings.lanes, self.settings.contribution_bits) + FRAME_BYTES + WIRE_OVERHEAD_BYTES
         )
 
-    def one_after_the_other_us(self, values: int) -> float:
-        """How long a sum takes if all contributions, and then all results, cross the slowest link one after the other, at
-        the rate that it has now.
-        """
+    def sequential_us(self, values: int) -> float:
+        """Time of a sum if all contributions, and then all results, cross the slowest link one by one."""
         network = self.fabric.network
         slowest = min(filter(None, map(network.rate_mbps, range(len(network.delay_us)))))
         size = plan_of(values, self.settings.lanes).data_fragments * self.fragment_bytes
         return 2 * self.settings.world_size * size / (slowest * BYTES_PER_US)
 
     def membership(self, rank: int) -> Membership:
-        """A rank's place in the job, as a connection would have it."""
+        """A rank's membership, as a connection would have it."""
         settings = self.settings
         below = self._leaves[self.fabric.rack_of(rank)] if self._leaves else ()
         return Membership(
@@ -127,15 +125,15 @@ class FlowJob:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def begin(self, rank: int, index: int, values: int, key: object) -> Operation:
-        """A rank begins its n-th sum; the first one to do so brings it about."""
+    def begin(self, rank: int, index: int, values: int, key: object) -> FlowOperation:
+        """A rank begins its n-th sum; the first rank creates the operation."""
         operation = self._operations.get(index)
         if operation is None:
             operation = self._operations[index] = self._new(index, values, key)
         operation.aggregation.begin(rank)
         return operation
 
-    def _new(self, index: int, values: int, key: object) -> Operation:
+    def _new(self, index: int, values: int, key: object) -> FlowOperation:
         plan = plan_of(values, self.settings.lanes, self.settings.contribution_bits)
         adds = values != self.settings.sizes_only
         gathers = key is None or key not in self._gathered
@@ -172,11 +170,11 @@ class FlowJob:
             arrived=arrived,
             complete=complete,
         )
-        operation = Operation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
+        operation = FlowOperation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
         return operation
 
-    def keep(self, operation: Operation, parts: Mapping[int, Values]) -> None:
-        """Contributions whose sum is to be added up; one that comes twice is the same."""
+    def keep(self, operation: FlowOperation, parts: Mapping[int, Values]) -> None:
+        """Keeps the values of contributions for the sum; duplicates are equal."""
         if operation.total is None:
             for contribution, part in parts.items():
                 operation.parts.setdefault(contribution, part)
@@ -184,14 +182,14 @@ class FlowJob:
     # --- questions ----------------------------------------------------------------------------------------------------
 
     def revoke(self, rank: int) -> None:
-        """Tells owners what has been revoked by a rank's question."""
+        """Tells workers which of their contributions a rank's request has revoked."""
         for owner, step, held in self.help.to_revoke(rank):
             told = functools.partial(self.revoked[owner], step, held)
             size = self.message_bytes(Revoke(step=step, held=held))
             self.fabric.message(self.fabric.path(SERVER, owner), size, told)
 
     def message_bytes(self, message: Question | Answer | Revoke) -> int:
-        """Of a question or an answer, as it would travel: that of the first one of its kind."""
+        """Size of a message on the wire, taken from the first one of its kind."""
         kind = type(message)
         if kind not in self._sizes:
             self._sizes[kind] = len(encode(message, request=1 << 30, job=1, epoch=1))

@@ -1,14 +1,13 @@
 """Flows that share links fairly, in virtual time.
 
-A flow has so many bytes to carry over some links. All flows together have max-min fair rates (`fair_rates`). Rates hold
-until a flow begins or ends, or a link changes; then they are worked out anew, once for all that happens in one
-microsecond.
+A flow carries a number of bytes over some links. All flows together have max-min fair rates (`fair_rates`), which hold
+until a flow begins or ends or a link changes; then they are computed anew, once for all changes in one microsecond.
 
-A flow may use a link several times (a weight): what moves in step, like the contributions to one sum, is one flow that
-takes a share of each contributor's link.
+A flow may use a link several times (its weight there): contributions that move in step are one flow, which takes a share of
+each contributor's link.
 
-Who has many flows has them by their places in the network's arrays (`Many`): what is done with all of them at once costs
-little more than with one.
+An owner of many flows has them by their places in the network's arrays (`FlowOwner`), so that an operation on all of them
+costs little more than on one.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,9 +22,9 @@ from sa_atp.lab.simulator.network import Clock
 
 Owners = NDArray[np.object_]
 
-BYTES_PER_US = 1 / 8  # of a megabit a second
-DONE_BYTES = 1e-3  # less than that is rounding
-UNBOUNDED = 1e12  # bytes in a microsecond, of what uses no link
+BYTES_PER_US = 1 / 8  # in a Mbit/s
+DONE_BYTES = 1e-3  # a flow with less than this left has ended: the rest is rounding
+UNBOUNDED = 1e12  # bytes per microsecond of a flow without links
 
 
 @dataclass(slots=True, eq=False)
@@ -34,9 +33,9 @@ class Flow:
 
     finished: Callable[[], None]
     index: int = -1
-    """Where its numbers are; -1: it is over."""
+    """Its place in the network's arrays; -1: it has ended."""
     carried: float = 0.0
-    """When it is over: the bytes that it has carried."""
+    """Once it has ended: the bytes that it carried."""
 
     @property
     def is_over(self) -> bool:
@@ -44,11 +43,11 @@ class Flow:
 
 
 @dataclass(slots=True, eq=False)
-class Many:
-    """Whose flows are known by their places, see `FlowNetwork.start_many`."""
+class FlowOwner:
+    """An owner of many flows, which it knows by their places, see `FlowNetwork.start_many`."""
 
     finished: Callable[[Ints, Floats], None]
-    """Called with the names of those that have ended in a microsecond, and the bytes that each has carried."""
+    """Called with the names of flows that have ended in a microsecond, and the bytes that each has carried."""
 
 
 class FlowNetwork:
@@ -60,19 +59,19 @@ class FlowNetwork:
         self.changes = 0
         """How many times a link's rate has changed."""
         self.watchers: list[Callable[[], None]] = []
-        """Called when rates have been worked out anew; they must not begin or end flows."""
-        self._capacity: Floats = np.zeros(0)  # of each link, bytes in a microsecond
-        self._capacities: list[float] = []  # the same, for who wants to know one
-        self._users: Ints = np.zeros(0, np.int64)  # of each link: flows that use it
-        self._carried: Floats = np.zeros(0)  # of each link: bytes, by flows that are over
-        self._places = 0  # that have been used
-        self._free: list[int] = []  # ... by flows that are over
-        self._owner: Owners = np.full(16, None, object)  # of each flow
-        self._name: Ints = np.zeros(16, np.int64)  # by which its owner knows it
+        """Callbacks after rates have been computed anew; they must not begin or end flows."""
+        self._capacity: Floats = np.zeros(0)  # by link: bytes per microsecond
+        self._capacities: list[float] = []  # the same as Python floats
+        self._users: Ints = np.zeros(0, np.int64)  # by link: number of flows
+        self._carried: Floats = np.zeros(0)  # by link: bytes carried by flows that have ended
+        self._places = 0  # places used so far
+        self._free: list[int] = []  # places of flows that have ended
+        self._owner: Owners = np.full(16, None, object)  # by place
+        self._name: Ints = np.zeros(16, np.int64)  # by place: the owner's name for the flow
         self._serial: Ints = np.zeros(16, np.int64)  # flows that end in the same microsecond end in this order
         self._first_entry: Ints = np.zeros(16, np.int64)
-        self._links: Ints = np.zeros(16, np.int64)  # how many it uses
-        self._left: Floats = np.zeros(16)  # of each flow: bytes
+        self._links: Ints = np.zeros(16, np.int64)  # by place: number of links
+        self._left: Floats = np.zeros(16)  # by place: bytes
         self._size: Floats = np.zeros(16)
         self._rate: Floats = np.zeros(16)
         self._cap: Floats = np.zeros(16)
@@ -82,16 +81,16 @@ class FlowNetwork:
         self._entry_link: Ints = np.zeros(64, np.int64)
         self._entry_weight: Floats = np.zeros(64)
         self._dead_entries = 0
-        self._at_us = clock.now_us  # what `_left` is as of
+        self._at_us = clock.now_us  # the time of `_left`
         self._started = 0
-        self._unsolved = False  # rates are to be worked out anew
-        self._settling = False  # ... or the next end is, later in this microsecond
+        self._unsolved = False  # rates have to be computed anew
+        self._settling = False  # rates or the next end will be computed later in this microsecond
         self._next_us: int | None = None
 
     # --- links --------------------------------------------------------------------------------------------------------
 
     def add_link(self, rate_mbps: float, delay_us: int) -> int:
-        """One direction of a link. Returns: its number."""
+        """Adds one direction of a link. Returns: its number."""
         self.delay_us.append(delay_us)
         self._capacity = np.append(self._capacity, rate_mbps * BYTES_PER_US)
         self._capacities.append(rate_mbps * BYTES_PER_US)
@@ -103,12 +102,12 @@ class FlowNetwork:
         return self._capacities[link] / BYTES_PER_US
 
     def capacity(self, links: Ints) -> Floats:
-        """float64[links]: rates of some links, bytes in a microsecond."""
+        """float64[links]: rates of some links, bytes per microsecond."""
         found: Floats = self._capacity[links]
         return found
 
     def set_rate(self, link: int, rate_mbps: float) -> None:
-        """From now on the link has this rate; 0: nothing gets through."""
+        """Changes a link's rate from now on; 0 stops its flows."""
         self._advance()
         self._capacity[link] = self._capacities[link] = rate_mbps * BYTES_PER_US
         self.changes += 1
@@ -117,19 +116,19 @@ class FlowNetwork:
             self._settle_soon()
 
     def transmission_us(self, link: int, size: float) -> float:
-        """How long so many bytes are on a link that nobody else uses."""
+        """Transmission time of so many bytes on an idle link."""
         capacity = self._capacities[link]
         return size / capacity if capacity else float("inf")
 
     def packet_us(self, links: Ints, size: float) -> Floats:
-        """float64[links]: what a packet takes over each of some links, to its last bit at the other end."""
+        """float64[links]: time of a packet over each of some links, delay included."""
         capacity = self._capacity[links]
         times: Floats = np.divide(size, capacity, out=np.full(len(links), np.inf), where=capacity > 0)
         times += np.array(self.delay_us, np.float64)[links]
         return times
 
     def share(self, link: int) -> float:
-        """How much of a link is in use now, 0 to 1."""
+        """Share of a link's rate in use now, 0 to 1."""
         capacity = float(self._capacity[link])
         if not capacity or not self._users[link]:
             return 0.0
@@ -139,7 +138,7 @@ class FlowNetwork:
         return float(used) / capacity
 
     def carried_bytes(self, link: int) -> float:
-        """What flows that are over have carried over a link."""
+        """Bytes carried over a link by flows that have ended."""
         return float(self._carried[link])
 
     # --- flows --------------------------------------------------------------------------------------------------------
@@ -153,13 +152,13 @@ class FlowNetwork:
         weights: Sequence[float] | Floats | None = None,
         cap: float = float("inf"),
     ) -> Flow:
-        """A flow of `size` bytes begins.
+        """Starts a flow of `size` bytes.
 
         Args:
             links: each once.
-            finished: called when the last byte has left; not how long it takes after that to arrive.
-            weights: how many times it uses each of them; default: once.
-            cap: it is never faster, bytes in a microsecond.
+            finished: called when the last byte has left, before it has arrived.
+            weights: how many times the flow uses each link; default: once.
+            cap: its largest rate, bytes per microsecond.
         """
         path: Ints = np.asarray(links, np.int64)
         factors: Floats = np.ones(len(path)) if weights is None else np.asarray(weights, np.float64)
@@ -168,22 +167,22 @@ class FlowNetwork:
         (flow.index,) = self._begin(flow, np.zeros(1, np.int64), counts, path, factors, np.array([size]), cap).tolist()
         return flow
 
-    def start_many(self, owner: Many, names: Ints, paths: Ints, sizes: Floats) -> Ints:
-        """Flows begin.
+    def start_many(self, owner: FlowOwner, names: Ints, paths: Ints, sizes: Floats) -> Ints:
+        """Starts many flows.
 
         Args:
-            names: int64[flows], by which the owner knows them.
-            paths: int64[flows, links]: the links of each, at least one; -1: no more.
+            names: int64[flows], the owner's names for them.
+            paths: int64[flows, links]: the links of each, at least one, padded with -1.
             sizes: float64[flows], bytes.
 
-        Returns: int64[flows], their places, which are theirs until they are over.
+        Returns: int64[flows], their places, valid until they end.
         """
         used = paths >= 0
         links = paths[used]
         return self._begin(owner, names, used.sum(1), links, np.ones(len(links)), sizes, float("inf"))
 
     def stop(self, flow: Flow) -> float:
-        """Ends a flow before its time; `finished` is not called. Returns: the bytes that it has not carried."""
+        """Stops a flow; `finished` is not called. Returns: the bytes that it has not carried."""
         if flow.is_over:
             return 0.0
         self._advance()
@@ -193,14 +192,14 @@ class FlowNetwork:
         return left
 
     def stop_many(self, places: Ints) -> None:
-        """Ends flows that are not over."""
+        """Stops flows that have not ended."""
         if len(places):
             self._advance()
             self._remove(places)
             self._settle_soon()
 
     def set_cap(self, flow: Flow, cap: float) -> None:
-        """From now on the flow is not faster than that, bytes in a microsecond."""
+        """Changes a flow's largest rate, bytes per microsecond."""
         if not flow.is_over and self._cap[flow.index] != cap:
             self._advance()
             self._cap[flow.index] = cap
@@ -224,13 +223,13 @@ class FlowNetwork:
         return float(self._size[place]) - max(0.0, left)
 
     def carried_by(self, places: Ints) -> Floats:
-        """float64[flows]: bytes that flows which are not over have carried so far."""
+        """float64[flows]: bytes that flows have carried so far; none has ended."""
         left = self._left[places] - self._rate[places] * (self.clock.now_us - self._at_us)
         carried: Floats = self._size[places] - np.maximum(0.0, left)
         return carried
 
     def are_full(self, links: Ints) -> Flags:
-        """bool[links]: whether flows leave nothing of a link."""
+        """bool[links]: whether flows use a link's whole rate."""
         at = slice(0, self._entries)
         used = np.bincount(
             self._entry_link[at], self._rate[self._entry_flow[at]] * self._entry_weight[at], len(self._capacity)
@@ -239,16 +238,16 @@ class FlowNetwork:
         return full
 
     def rate(self, flow: Flow) -> float:
-        """Bytes in a microsecond, now; what changes in this microsecond may not be in it yet."""
+        """A flow's rate, bytes per microsecond; without changes of this microsecond, before `settle`."""
         return 0.0 if flow.is_over else float(self._rate[flow.index])
 
     def rates(self, places: Ints) -> Floats:
-        """float64[flows]: the same of flows which are not over."""
+        """float64[flows]: the rates of flows that have not ended."""
         found: Floats = self._rate[places]
         return found
 
     def settle(self) -> None:
-        """Works out at once what has changed in this microsecond, for who wants to know rates now."""
+        """Computes rates at once, with all changes of this microsecond."""
         self._advance()
         if self._unsolved:
             self._solve()
@@ -257,7 +256,7 @@ class FlowNetwork:
 
     def _begin(
         self,
-        owner: "Flow | Many",
+        owner: "Flow | FlowOwner",
         names: Ints,
         counts: Ints,
         links: Ints,
@@ -265,9 +264,9 @@ class FlowNetwork:
         sizes: Floats,
         cap: float,
     ) -> Ints:
-        """Flows begin. Args: counts: links of each; links, weights: those of the first one, then of the next.
+        """Starts flows. Returns: their places.
 
-        Returns: their places.
+        Args: counts: number of links of each; links, weights: those of all flows, concatenated.
         """
         self._advance()
         many = len(names)
@@ -280,7 +279,7 @@ class FlowNetwork:
         self._add_entries(places, counts, links, weights)
         np.add.at(self._users, links, 1)
         if not self._unsolved and (len(links) == 0 or int(self._users[links].max()) == 1):
-            self._rate[places] = self._alone(counts, links, weights, cap)  # nobody else notices
+            self._rate[places] = self._alone(counts, links, weights, cap)  # no other flow is affected
         else:
             self._rate[places] = 0.0
             self._unsolved = True
@@ -316,7 +315,7 @@ class FlowNetwork:
         self._first_entry[places], self._links[places] = end - np.cumsum(counts[::-1])[::-1], counts
 
     def _make_room(self, more: int) -> None:
-        """Forgets the entries of flows that are over; doubles what is left if that is not enough."""
+        """Drops entries of flows that have ended, and doubles the arrays if that is not enough."""
         if self._dead_entries:
             live = np.flatnonzero(self._entry_weight[: self._entries] > 0)
             for array in (self._entry_flow, self._entry_link, self._entry_weight):
@@ -330,14 +329,14 @@ class FlowNetwork:
             self._entry_weight = np.concatenate([self._entry_weight, np.zeros(size)])
 
     def _remove(self, places: Ints) -> Floats:
-        """Flows are over. Returns: float64[flows]: the bytes that they have carried."""
+        """Removes flows. Returns: float64[flows]: the bytes that they have carried."""
         carried: Floats = self._size[places] - self._left[places]
         counts = self._links[places]
         before = np.cumsum(counts) - counts
         entries = np.arange(counts.sum()) + np.repeat(self._first_entry[places] - before, counts)
         links = self._entry_link[entries]
         np.add.at(self._carried, links, self._entry_weight[entries] * np.repeat(carried, counts))
-        # whom one of them leaves a link to will be faster
+        # flows that share a link with a removed one will be faster
         self._unsolved = self._unsolved or bool((self._users[links] > 1).any())
         np.subtract.at(self._users, links, 1)
         self._entry_weight[entries] = 0.0
@@ -376,7 +375,7 @@ class FlowNetwork:
                 watcher()
 
     def _plan_next(self) -> None:
-        """Puts the next end of a flow on the clock."""
+        """Schedules the next end of a flow."""
         many = self._places
         left, rate, active = self._left[:many], self._rate[:many], self._active[:many]
         moving = rate > 0  # of active flows only
@@ -393,9 +392,9 @@ class FlowNetwork:
             self.clock.at(when_us, lambda: self._end(when_us))
 
     def _end(self, when_us: int) -> None:
-        """Ends what is done."""
+        """Ends the flows that are due."""
         if self._next_us != when_us:
-            return  # something has changed since
+            return  # rates have changed since
         self._next_us = None
         self._advance()
         many = self._places
@@ -404,7 +403,7 @@ class FlowNetwork:
         owners, names = self._owner[ended], self._name[ended]
         carried = self._remove(ended)
         self._settle_soon()
-        for owner in dict.fromkeys(owners.tolist()):  # in the order of the first that each has
+        for owner in dict.fromkeys(owners.tolist()):  # in the order of each owner's first flow
             if isinstance(owner, Flow):
                 owner.finished()
             else:
@@ -414,7 +413,7 @@ class FlowNetwork:
     # --- shares -------------------------------------------------------------------------------------------------------
 
     def _alone(self, counts: Ints, links: Ints, weights: Floats, cap: float) -> Floats:
-        """float64[flows]: their rates, where no link has another flow."""
+        """float64[flows]: rates of flows that share no link with others."""
         if len(links) == 0:
             return np.full(len(counts), min(cap, UNBOUNDED))
         first = np.cumsum(counts) - counts
@@ -422,7 +421,7 @@ class FlowNetwork:
         return np.minimum(cap, slowest)
 
     def _solve(self) -> None:
-        """Works out all rates."""
+        """Computes all rates."""
         self._unsolved = False
         many = self._places
         at = slice(0, self._entries)

@@ -1,9 +1,9 @@
-"""Streams whose segments wait in the queues of links, first come first served: messages that end before they are a share.
+"""Transfers whose TCP segments queue on links first come first served: a model of short messages.
 
-A flow (`network`) has its fair share of a link from its first byte on. Of a long transfer that is what TCP comes to. One of
-a hundred segments, on a connection whose window has long been wider than that, is written at once, and arrives as fast as
-its sender's link carries it: who begins a little earlier is nearly done when others come, and they stay apart. With fair
-shares they would end together, and meet again in every step.
+A flow (`network`) has its fair share of a link from its first byte on, as TCP gives to a long transfer. A message of a
+hundred segments, on a connection whose window is already larger, is written at once and arrives at the rate of its sender's
+link: of two messages, the earlier one is nearly done when the later one begins, and they stay apart. With fair shares they
+would end together, and meet again in every step.
 """
 
 import math
@@ -14,23 +14,23 @@ from concurrent.futures import Future
 from sa_atp.lab.flow.fabric import MTU, TCP_FRAME_BYTES, Fabric, stream_bytes
 from sa_atp.lab.simulator.network import Clock
 
-SEGMENT_BYTES = MTU - (TCP_FRAME_BYTES - 14)  # payload of a full one
-MOST_PIECES = 256  # of a message: of a longer one several segments are carried as one
+SEGMENT_BYTES = MTU - (TCP_FRAME_BYTES - 14)  # payload of a full segment
+MOST_PIECES = 256  # pieces of a message; longer messages are carried as groups of segments
 
 
 class Queues:
-    """What crosses a fabric's links first come first served. Nothing is lost: queues are as long as they have to be."""
+    """Queues in front of a fabric's links, of unlimited length, served in order of arrival."""
 
     def __init__(self, fabric: Fabric) -> None:
-        """Args: fabric: whose links, rates and delays these are; flows on it are not noticed, nor do they notice."""
+        """Args: fabric: it has the links, rates and delays; its flows and these queues do not affect one another."""
         self._fabric = fabric
         self._queues: dict[int, _Queue] = {}
 
     def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
-        """Carries so many bytes from one host to another, as a stream of full TCP segments that is written at once.
+        """Carries so many bytes from one host to another, as full TCP segments that are written at once.
 
         Args: source, target: a rank, or SERVER.
-        Returns: a future that is done, at its time, when the last byte has arrived.
+        Returns: a future that is done when the last byte has arrived.
         """
         arrived: Future[None] = Future()
         queues = [self._queue(link) for link in self._fabric.path(source, target)]
@@ -55,7 +55,7 @@ def _cross(queues: "list[_Queue]", size: float, arrived: "Future[None] | None") 
 
 
 class _Queue:
-    """In front of one direction of a link."""
+    """The queue in front of one direction of a link."""
 
     def __init__(self, fabric: Fabric, link: int) -> None:
         self._clock: Clock = fabric.clock
@@ -66,17 +66,17 @@ class _Queue:
         self._free_us = 0.0
 
     def put(self, size: float, then: Callable[[], None]) -> None:
-        """Args: then: called when so many bytes are at the other end."""
+        """Appends so many bytes. Args: then: called when they have crossed the link."""
         self._waiting.append((size, then))
         self._go_on()
 
     def _go_on(self) -> None:
-        """Puts what is first on the link, unless something is on it; a rate holds for what begins after it has changed."""
+        """Starts to send the first piece if the link is idle. A new rate applies to pieces that start after it."""
         if self._is_sending or not self._waiting:
             return
         size, then = self._waiting.popleft()
         self._is_sending = True
-        # fractions of a microsecond are kept: many pieces take as long as one that is as large
+        # fractions of a microsecond are kept, so that many pieces take as long as one of the same size
         begins_us = max(self._free_us, float(self._clock.now_us))
         self._free_us = begins_us + self._network.transmission_us(self._link, size)
         self._clock.at(int(self._free_us), lambda: self._sent(then))

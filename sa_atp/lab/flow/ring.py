@@ -1,8 +1,8 @@
 """A ring all-reduce on the flow network, as Gloo and others do it.
 
-n pieces go around the ring, once to be added and once to be told. Each of the 2(n - 1) rounds has every worker send a
-piece, a share of 1/n of the tensor, to its neighbour, and begins when the last piece of the round before has arrived
-(Patarasuk and Yuan 2009). All pieces of a round move in step: they are one flow.
+n pieces go around the ring twice, to be added (reduce-scatter) and to be distributed (all-gather). In each of the 2(n - 1)
+rounds every worker sends a piece, 1/n of the tensor, to its neighbour; a round begins when the last piece of the one before
+has arrived (Patarasuk and Yuan 2009). All pieces of a round move in step, as one flow.
 """
 
 import math
@@ -16,7 +16,7 @@ from sa_atp.lab.simulator.network import WIRE_OVERHEAD_BYTES
 
 class Ring:
     def __init__(self, fabric: Fabric) -> None:
-        """Neighbours are below the same leaf where they can be: each rack has one link out of it and one into it."""
+        """Orders the ring so that it enters and leaves each rack once."""
         n = fabric.settings.workers
         self._fabric = fabric
         order = sorted(range(n), key=fabric.rack_of) if fabric.settings.racks else list(range(n))
@@ -28,7 +28,7 @@ class Ring:
         self.rounds = 2 * (n - 1)
 
     def all_reduce(self, size: float, done: Callable[[], None]) -> None:
-        """Begins now, on all workers. Args: size: of the tensor, bytes; done: called when everybody has the sum."""
+        """Starts an all-reduce. Args: size: of the tensor, bytes; done: called when all workers have the sum."""
         self._round(self.rounds, stream_bytes(size / self._fabric.settings.workers), done)
 
     def _round(self, left: int, piece: float, done: Callable[[], None]) -> None:
@@ -44,7 +44,7 @@ class Ring:
 
 
 def ring_steps_us(fabric: Fabric, size: float, ready_us: Sequence[int]) -> list[int]:
-    """When each of several steps is over. Args: ready_us: how long the slowest worker computes in each."""
+    """The end of each of several steps. Args: ready_us: compute time of the slowest worker in each."""
     ring = Ring(fabric)
     clock = fabric.clock
     ends: list[int] = []

@@ -1,4 +1,4 @@
-"""The contributions to one sum on their way, as rows of arrays: what is done with all costs little more than with one."""
+"""The streams of one sum: contributions being sent, as rows of an array, so that an operation on all of them is cheap."""
 
 import math
 from dataclasses import dataclass
@@ -10,11 +10,11 @@ from sa_atp.lab.flow.arrays import Flags, Floats, Ints
 from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US
 
 States = NDArray[np.int8]
-NOWHERE = -1  # no number of a stream, or place of a flow
-LONG_AGO_US = -(1 << 40)  # that is, never
+NOWHERE = -1  # in place of a stream's number or a flow's place
+LONG_AGO_US = -(1 << 40)  # never
 
-# `state`: what a stream does
-NEW = 0  # it has not been looked at
+# `state` of a stream
+NEW = 0  # no update has seen it
 FREE = 1  # it is a flow of its own
 WAITING = 2  # it is at the end of its window, and the sum does not move
 IN_STEP = 3
@@ -24,66 +24,66 @@ ROW = np.dtype(
     [
         ("rank", np.int64),
         ("past_leaf", np.bool_),
-        ("names_bits", np.bool_),  # False: what has been sent before, without which the sum cannot be complete
-        ("end", np.float64),  # where it is done; what comes after that has left another way
+        ("names_bits", np.bool_),  # False: a contribution sent again, without which the sum cannot complete
+        ("end", np.float64),  # its end; the rest of the tensor is sent by another stream
         ("state", np.int8),
-        ("sent", np.float64),  # bytes that have left, as of the last look
-        ("until", np.float64),  # how far its flow goes
-        ("place", np.int64),  # of its flow; NOWHERE: it has none
-        ("moves_since_us", np.int64),  # when its flow has begun
-        ("sending_from_us", np.int64),  # the last time that it has moved for a while
+        ("sent", np.float64),  # its position at the last update, bytes
+        ("until", np.float64),  # where its flow ends
+        ("place", np.int64),  # place of its flow; NOWHERE: it has none
+        ("moves_since_us", np.int64),  # when its flow began
+        ("sending_from_us", np.int64),  # the latest interval in which it moved
         ("sending_until_us", np.int64),
     ]
 )
 
 
 def numbers_of(bits: int) -> Ints:
-    """int64[ones]: which bits of a bitmap are set."""
+    """int64[ones]: numbers of the bits that are set in a bitmap."""
     octets = np.frombuffer(bits.to_bytes(bits.bit_length() // 8 + 1, "little"), np.uint8)
     return np.flatnonzero(np.unpackbits(octets, bitorder="little"))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stream:
-    """One worker's contribution, by its number among those to its sum."""
+class FlowStream:
+    """One stream of a sum: a contribution that a worker sends."""
 
     streams: "Streams"
     number: int
     rank: int
     bits: int
-    """Its contributions; 0: see `Streams.names_bits`."""
+    """Bitmap of its contributions; 0: it sends a contribution again (`Streams.names_bits`)."""
     begun_us: int
 
     @property
     def sending(self) -> list[tuple[int, int]]:
-        """From when to when it has moved; a gap that is no longer than the network's answer is none."""
+        """Intervals (from, until) in which it moved, in microseconds; short gaps do not count."""
         return [] if self.number == NOWHERE else self.streams.sending(self.number)
 
 
 class Streams:
-    """Of one sum, in the order in which they were added."""
+    """The streams of one sum, in the order in which they were added."""
 
     def __init__(self, fan_in: int, size: float) -> None:
         """Args: fan_in: bitmap of a complete sum. size: of the tensor, bytes."""
-        self.each: list[Stream] = []
+        self.each: list[FlowStream] = []
         self.of_rank: dict[int, list[int]] = {}
-        """The numbers of each worker's."""
+        """By rank: numbers of the worker's streams."""
         self.covered = 0
-        """Bits of all."""
+        """Bitmap of the contributions of all streams."""
         self._contributions = fan_in.bit_length()
         self._size = size
         self._rows = np.zeros(16, ROW)
-        self._sent_before: dict[int, list[tuple[int, int]]] = {}  # by stream, all but the last time
-        self._overlap = False  # somebody contributes what somebody else contributes as well
-        self._named: list[Ints] = []  # of each stream: its contributions
-        self._pairs: tuple[Ints, Ints] | None = None  # contributions, and the streams that name them; None: to be made
+        self._sent_before: dict[int, list[tuple[int, int]]] = {}  # by stream: all intervals but the latest
+        self._overlap = False  # two streams have a contribution in common
+        self._named: list[Ints] = []  # by stream: its contributions
+        self._pairs: tuple[Ints, Ints] | None = None  # cached: contributions, and the streams that have them
 
-    def add(self, rank: int, bits: int, *, past_leaf: bool, now_us: int, end: float = math.inf) -> Stream:
-        """One more. Args: end: where it is done, if it is not at the end of the tensor."""
+    def add(self, rank: int, bits: int, *, past_leaf: bool, now_us: int, end: float = math.inf) -> FlowStream:
+        """Adds a stream. Args: end: where it ends, if not at the end of the tensor."""
         number = len(self.each)
         if number == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros(number, ROW)])
-        stream = Stream(self, number, rank, bits, now_us)
+        stream = FlowStream(self, number, rank, bits, now_us)
         self._overlap |= bool(bits & self.covered)
         self.covered |= bits
         self._named.append(numbers_of(bits))
@@ -95,7 +95,7 @@ class Streams:
         self.of_rank.setdefault(rank, []).append(number)
         return stream
 
-    # views: who writes to them writes to the rows
+    # views: writes to them change the rows
 
     @property
     def rank(self) -> Ints:
@@ -133,10 +133,10 @@ class Streams:
     def moves_since_us(self) -> Ints:
         return self._rows["moves_since_us"][: len(self.each)]
 
-    # --- which contributions are there ----------------------------------------------------------------------------------
+    # --- contributions --------------------------------------------------------------------------------------------------
 
     def all_have(self, sent: Floats) -> float:
-        """How far those are whose bits together are all bits. Args: sent: how far each stream is, bytes."""
+        """The largest position up to which all contributions are sent. Args: sent: position of each stream, bytes."""
         if not self._overlap:
             return float(sent[self.names_bits].min())
         numbers, streams = self._contributors()
@@ -145,7 +145,7 @@ class Streams:
         return float(farthest.min())
 
     def bits_of(self, chosen: Flags) -> int:
-        """The bits of some streams together. Args: chosen: bool[streams]."""
+        """Bitmap of the contributions of some streams. Args: chosen: bool[streams]."""
         numbers, streams = self._contributors()
         held = np.zeros(self._contributions, bool)
         held[numbers[chosen[streams]]] = True
@@ -157,10 +157,10 @@ class Streams:
             self._pairs = np.concatenate(self._named), np.repeat(np.arange(len(counts)), counts)
         return self._pairs
 
-    # --- when they have moved -----------------------------------------------------------------------------------------
+    # --- intervals of movement ----------------------------------------------------------------------------------------
 
-    def have_moved(self, numbers: Ints, since_us: "Ints | int", until_us: int) -> None:
-        """Some have moved until now. Args: since_us: from when on each."""
+    def note_moved(self, numbers: Ints, since_us: "Ints | int", until_us: int) -> None:
+        """Records that streams moved. Args: since_us: when each began to move."""
         started, ended = self._rows["sending_from_us"], self._rows["sending_until_us"]
         since = np.broadcast_to(since_us, numbers.shape)
         anew = since - ended[numbers] > MIN_TIMEOUT_US

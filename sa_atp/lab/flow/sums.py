@@ -1,8 +1,8 @@
-"""The arithmetic of a sum: the same integers as those that packets would have carried. (protocol section 6)
+"""The arithmetic of a sum, with the same integers as in packets. (protocol section 6)
 
-Every contribution is rounded to integers with the exponent of its chunk, which follows from the last sum with the same key
-or is gathered; the integers are added; a chunk whose exponent does not fit is done again with a gathered one. What comes
-out is bit for bit what sums.operation comes to, since sums of integers do not depend on who has added which first.
+Each contribution is rounded to integers with the exponent of its chunk, which is predicted from the last sum with the same
+key or gathered; the integers are added; a chunk whose exponent does not fit is repeated with a gathered one. The result is
+bit for bit that of sums.operation, since a sum of integers does not depend on the order.
 """
 
 from collections.abc import Mapping
@@ -29,21 +29,21 @@ from sa_atp.protocol.rank.sums.operation import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """A sum that is complete."""
+    """A complete sum."""
 
     values: Values
     sums: Integers
     exponents: Exponents
     redone: int
-    """Chunks that had to be done again."""
+    """Number of chunks that were repeated."""
 
     def integers(self) -> tuple[Integers, Exponents]:
-        """As `sums.operation.Operation.integers`."""
+        """See `sums.operation.Operation.integers`."""
         return self.sums, self.exponents
 
 
 class Adder:
-    """Of one tensor of a job that comes again in every step; remembers its scale."""
+    """Sums one tensor of a job, step after step; remembers its scale."""
 
     def __init__(self, values: int, contributions: ContributionMap, lanes: int) -> None:
         self.plan: Plan = plan_of(values, lanes)
@@ -53,7 +53,7 @@ class Adder:
 
     @property
     def gathers(self) -> bool:
-        """Whether magnitudes have to be exchanged before values can be: nothing is known of an earlier sum."""
+        """Whether magnitudes have to be gathered before values are sent: there was no earlier sum."""
         return any(known is None for known in self._history)
 
     def add(self, operation: int, parts: Mapping[int, Values]) -> Total:
@@ -78,7 +78,7 @@ class Adder:
         return Total(out, sums, exponents, redone)
 
     def _chunk(self, operation: int, chunk: int, parts: Mapping[int, Values], sums: Integers) -> tuple[int, bool]:
-        """Writes a chunk's sum. Returns: its exponent, and whether it has been done again."""
+        """Writes a chunk's sum. Returns: its exponent, and whether it was repeated."""
         history = self._history[chunk]
         if history is not None:
             top = self._add(parts, history.exponent, sums)
@@ -104,7 +104,7 @@ class Adder:
         return exponent, history is not None
 
     def _add(self, parts: Mapping[int, Values], exponent: int, sums: Integers) -> int:
-        """Writes the sum of all parts, as the switch adds: it stops at the ends of the range. Returns: the largest."""
+        """Writes the sum of all parts with the switch's saturating addition. Returns: the largest magnitude."""
         total = np.zeros(len(sums), np.int64)
         rounded = np.empty(len(sums), np.int32)
         for part in parts.values():

@@ -1,7 +1,7 @@
 """Workloads for many workers in one process: one model for all of them, or none. (steps.step.Workload)
 
 All workers have the same weights after each step, and a gradient is a function of (seed, step, shard, micro-batch) and the
-weights. So one model computes each gradient once, whoever asks for it, and takes each update once.
+weights. So one model computes each gradient once, for all workers, and applies each update once.
 """
 
 import math
@@ -13,22 +13,22 @@ from sa_atp.basics.arrays import Values
 from sa_atp.steps.step import Compute, Workload, gradient_of
 from sa_atp.steps.workloads.comm_models import parameter_shapes
 
-STEPS_KEPT = 8  # of gradients: whoever is late by more computes them anew, which nobody does
+STEPS_KEPT = 8  # gradients of older steps are dropped; no worker is so far behind
 
 
-class Shared:
-    """One workload for all ranks of a job; each has a `View` of it."""
+class SharedWorkload:
+    """One workload for all ranks of a job; each rank has a `WorkloadView` of it."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
         self.updates = 0
-        """How many have been applied."""
+        """Number of updates applied."""
         self.on_update: Callable[[int], None] = lambda step: None
-        """Called with the number of updates before it, after each."""
+        """Called after each update, with the number of updates before it."""
         self._gradients: dict[int, dict[tuple[int, int, range | None], tuple[Values, float]]] = {}
 
     def gradient(self, work: Compute) -> tuple[Values, float]:
-        """A gradient of a step that is not over, or that somebody has computed before it was."""
+        """The gradient of a micro-batch: of the current step, or of an earlier one if it was computed in time."""
         known = self._gradients.setdefault(work.step, {})
         name = work.shard, work.micro_batch, work.samples
         found = known.get(name)
@@ -43,10 +43,10 @@ class Shared:
         self._gradients.pop(self.updates - STEPS_KEPT, None)
 
 
-class View:
-    """What one rank sees of a shared workload: the first that has a step's sum applies it."""
+class WorkloadView:
+    """One rank's view of a shared workload: the first rank that has a step's sum applies it."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: SharedWorkload) -> None:
         self.values = shared.workload.values
         self.micro_batch_size = shared.workload.micro_batch_size
         self._shared = shared
@@ -68,7 +68,7 @@ class SizesOnly:
     """Gradients of a model's size without values."""
 
     def __init__(self, model: str, *, batch_size: int, micro_batches: int, scale: float = 1.0) -> None:
-        """Args: see CommModel."""
+        """Args: see `CommModel`."""
         self.values = sum(max(1, round(shape.values * scale)) for shape in parameter_shapes(model))
         self.micro_batch_size = batch_size // micro_batches
         self._nothing = np.zeros(0, np.float32)
@@ -80,4 +80,4 @@ class SizesOnly:
         return self._nothing, math.nan
 
     def apply(self, gradient: Values) -> None:
-        """Nothing is trained."""
+        """Does nothing: there are no values to apply."""

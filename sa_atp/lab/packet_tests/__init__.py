@@ -1,1 +1,1 @@
-"""Packet tests on switches that are not ours: BMv2, and the vendor's model of Tofinos."""
+"""Packet tests on foreign switches: BMv2, and the vendor's model of Tofinos."""

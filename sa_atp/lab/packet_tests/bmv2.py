@@ -1,8 +1,8 @@
 """A packet test on BMv2, without interfaces and without root.
 
-Packets go through the data plane's gRPC interface, one stream a packet: BMv2 ends a stream when everything that came in
-by it has been processed, so what came out by then is all there is. Tables are filled through Thrift, because a test
-comes with the BMv2 JSON alone and P4Runtime would need the P4Info too.
+Packets go through the data plane's gRPC interface, one stream per packet: BMv2 ends a stream when it has processed all
+packets of it, so all its output has arrived by then. Tables are filled through Thrift, because tests have only the BMv2
+JSON, and P4Runtime would need the P4Info, too.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from sa_atp.switches.p4runtime.rpc import grpc
 PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
 PACKET_TIMEOUT_S = 20.0
 WAIT_S = 0.1
-LOWEST_PRECEDENCE = 1 << 30  # BMv2 takes the smaller priority first, tests give the larger to the more important
+LOWEST_PRECEDENCE = 1 << 30  # in BMv2 the smaller priority wins, in tests the larger one
 
 
 @contextlib.contextmanager
 def running(json_path: Path, names: ProgramNames) -> Iterator["Bmv2Target"]:
-    """BMv2 with a program. Raises: MissingPartError, ProcessError."""
+    """Runs BMv2 with a program. Raises: MissingPartError, ProcessError."""
     with tempfile.TemporaryDirectory(prefix="sa_atp-bmv2-") as scratch:
         folder = Path(scratch)
         packets = f"unix:{folder}/packets"
@@ -109,7 +109,7 @@ class Bmv2Target:
         answer = self._commands.do(f"counter_read {counter.name} {cell}")
         found = re.search(r"\((\d+) bytes, (\d+) packets\)", answer)
         if found is None:
-            raise ProcessError(f"BMv2 does not tell counter {counter.name}; it said: {answer or 'nothing'}")
+            raise ProcessError(f"BMv2 did not print counter {counter.name}; it said: {answer or 'nothing'}")
         return int(found[2]), int(found[1])
 
     def command(self, words: list[str]) -> str:
@@ -118,7 +118,7 @@ class Bmv2Target:
 
 
 def _match(match: BoundMatch) -> str:
-    """A key as the command line takes it."""
+    """A key in the format of the command line."""
     if match.kind == "lpm":
         return f"0x{match.first:x}/{match.prefix_bits}"
     if match.kind == "ternary":
@@ -132,12 +132,12 @@ def _match(match: BoundMatch) -> str:
 
 
 def encode_packet(port: int, packet: bytes) -> bytes:
-    """A request in protobuf's wire format; by hand, because no package brings these messages."""
+    """A request in protobuf's wire format, encoded by hand, because no package has these messages."""
     return b"\x18" + _varint(port) + b"\x22" + _varint(len(packet)) + packet
 
 
 def decode_packet(message: bytes) -> tuple[int, bytes]:
-    """(port, packet) of a response; fields that are not there are zero or empty."""
+    """(port, packet) of a response; missing fields are zero or empty."""
     port, packet, at = 0, b"", 0
     while at < len(message):
         tag, at = _read_varint(message, at)

@@ -1,10 +1,10 @@
-"""The vendor's model of a Tofino as a switch: its test harness as a process, told in lines what to do.
+"""The vendor's model of a Tofino as a switch: its test harness runs as a process, controlled by lines of commands.
 
 The harness (`tofino_test_harness`, and `jbay_test_harness` for Tofino 2) comes with the model's source, which is public. It
-loads what the compiler wrote, without a driver, and takes entries, packets and time from its standard input. What it must
-be able to do besides what it can as it is public, and in which words, is in docs/tofino.md.
+loads the compiler's output without a driver, and reads entries, packets and times from its standard input. It needs some
+commands that the public version lacks: docs/tofino.md describes them.
 
-Everything is one packet at a time: 50 to 100 of them a second. The model's time stands still but for what it is told.
+The model handles one packet at a time, 50 to 100 per second. Its clock advances only by command.
 """
 
 import contextlib
@@ -22,10 +22,10 @@ from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, MulticastGroup
 from sa_atp.switches.p4runtime.schema import FieldInfo, Schema, TableInfo, from_p4info
 
 HARNESSES: Mapping[Chip, str] = {"tofino": "tofino_test_harness", "tofino2": "jbay_test_harness"}
-CHIP_NUMBERS: Mapping[Chip, str] = {"tofino": "1", "tofino2": "2"}  # the harness has it in its variable TOFINO
+CHIP_NUMBERS: Mapping[Chip, str] = {"tofino": "1", "tofino2": "2"}  # the value of the harness's variable TOFINO
 ADDED = ("set_time", "multicast", "recirculate", "settle")
 TERNARY_LEVELS = 4  # priorities 1 to 4
-PACKET_NS = 100  # the model's clock goes on by less than that with a packet
+PACKET_NS = 100  # a packet advances the model's clock by less than this
 START_TIMEOUT_S = 300.0  # loading is slow
 ANSWER_TIMEOUT_S = 120.0
 
@@ -41,24 +41,24 @@ def require(chip: Chip) -> Path:
 
 @contextlib.contextmanager
 def running(program: TofinoProgram) -> Iterator["ModelSwitch"]:
-    """The model with a program. Raises: MissingPartError, ProcessError, UserError: the harness cannot do what is needed."""
+    """Runs the model with a program. Raises: MissingPartError, ProcessError, UserError: the harness lacks commands."""
     with tempfile.TemporaryDirectory(prefix="sa_atp-model-") as scratch, Group() as group:
         yield ModelSwitch(program, Path(scratch), group)
 
 
 class ModelSwitch:
-    """One switch. Methods raise UserError for what the harness refuses, ProcessError where it ends or does not answer."""
+    """A switch. Methods raise UserError if the harness refuses a command, ProcessError if it ends or does not answer."""
 
     def __init__(self, program: TofinoProgram, folder: Path, group: Group) -> None:
-        """Args: folder: for files of its own; group: ends the process."""
+        """Args: folder: for its files; group: ends the process."""
         self.program = program
         self.schema: Schema = from_p4info(parse_p4info(program.p4info()))
         self._out = folder / "out"
         self._log = folder / "log"
-        self._taken = 0  # bytes of what came out that were looked at
+        self._taken = 0  # bytes of the output that were read
         self._marks = 0
-        self._passed_ns = -1  # the model's clock is there, or a little before
-        self._addresses: dict[tuple[str, int], int] = {}  # of a ternary table and a priority: how many are used
+        self._passed_ns = -1  # the model's clock, or a little more
+        self._addresses: dict[tuple[str, int], int] = {}  # by ternary table and priority: number of entries
         binary, context = folder / f"{program.chip}.bin", folder / "context.json"
         binary.write_bytes(program.binary)
         context.write_bytes(program.context)
@@ -77,7 +77,7 @@ class ModelSwitch:
         offered = {line.split()[0] for line in self.do("help") if line.split()}
         if missing := [command for command in ADDED if command not in offered]:
             raise UserError(
-                f"{require(program.chip)}: this harness lacks {', '.join(missing)}: docs/tofino.md says what they do"
+                f"{require(program.chip)}: this harness lacks {', '.join(missing)}: docs/tofino.md describes them"
             )
         for line in (f"load {binary}", f"load {context}", f"recirculate {LOOP_PORTS[program.chip]}"):
             self._silently(line, START_TIMEOUT_S)
@@ -85,13 +85,13 @@ class ModelSwitch:
     # --- packets and time ---------------------------------------------------------------------------------------------
 
     def set_time(self, ns: int) -> None:
-        """What the switch's clock says from now on, in ns since its start; it never goes back."""
+        """Advances the switch's clock, in ns since its start; earlier times have no effect."""
         if ns > self._passed_ns:
             self._silently(f"set_time {ns}")
             self._passed_ns = ns
 
     def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
-        """Returns: (port, packet) of each that comes out; what went round by the recirculation port is not among them."""
+        """Sends a packet. Returns: (port, packet) of each that comes out, without recirculated ones."""
         self.do(f"packet {port} {packet.hex()}", "settle")
         self._passed_ns += PACKET_NS
         with self._out.open("rb") as log:
@@ -108,7 +108,7 @@ class ModelSwitch:
     # --- tables, groups, counters -------------------------------------------------------------------------------------
 
     def insert(self, entry: TableEntry) -> None:
-        """A new entry; the harness can neither change nor remove one."""
+        """Adds an entry; the harness can neither change nor remove one."""
         table = self.schema.table(entry.table)
         words = ["add", table.name]
         in_tcam = any(info.kind in ("ternary", "lpm") for info in table.match)
@@ -121,7 +121,7 @@ class ModelSwitch:
         self._silently(" ".join(words))
 
     def set_group(self, group: MulticastGroup) -> None:
-        """What a multicast group consists of; once for each."""
+        """Sets the members of a multicast group, at most once."""
         copies = " ".join(f"{each.instance}:{each.port}" for each in sorted(group.replicas))
         self._silently(f"multicast {group.group} {copies}")
 
@@ -132,12 +132,12 @@ class ModelSwitch:
         found = [re.search(r"packets=(\d+).*bytes=(\d+)|bytes=(\d+).*packets=(\d+)", line) for line in said]
         matches = [match for match in found if match]
         if not matches:
-            return 0, 0  # nothing has been written to it
+            return 0, 0  # never written
         packets, octets, octets_first, packets_last = matches[-1].groups()
         return int(packets or packets_last), int(octets or octets_first)
 
     def _address(self, table: TableInfo, entry: TableEntry) -> int:
-        """A ternary entry's place, which is its priority: the larger wins, and no two may have the same."""
+        """A ternary entry's address, which is its priority in the model: the larger wins, and each is used once."""
         if table.needs_priority:
             level, levels = entry.priority - 1, TERNARY_LEVELS
         else:
@@ -146,16 +146,16 @@ class ModelSwitch:
         room = table.size // levels
         used = self._addresses.get((table.name, level), 0)
         if not 0 <= level < levels or used >= room:
-            raise UserError(f"{entry}: the model has {room} places for each of {levels} priorities of this table")
+            raise UserError(f"{entry}: the model has {room} addresses for each of {levels} priorities of this table")
         self._addresses[table.name, level] = used + 1
         return level * room + used
 
     # --- the harness --------------------------------------------------------------------------------------------------
 
     def do(self, *lines: str, timeout_s: float = ANSWER_TIMEOUT_S) -> list[str]:
-        """Has lines carried out. Returns: what it said, a line each."""
+        """Runs commands. Returns: the lines of their output."""
         self._marks += 1
-        mark = f"mark-{self._marks}"  # no command: it says so, when it has done what was before
+        mark = f"mark-{self._marks}"  # an unknown command, whose error message marks the end of the earlier ones
         self._process.say("\n".join([*lines, mark]))
         said: list[str] = []
         with self._log.open("a") as log:  # for the message if it ends
@@ -165,7 +165,7 @@ class ModelSwitch:
         return said
 
     def _say(self, words: str) -> str:
-        """What words become where the harness puts in the values of its variables."""
+        """Expands the harness's variables in a text."""
         return self.do(f"say-{words}")[-1].rpartition("say-")[2]
 
     def _silently(self, line: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
@@ -176,7 +176,7 @@ class ModelSwitch:
 
 
 def _match(info: FieldInfo, match: Match, *, in_tcam: bool) -> str:
-    """A key as the harness takes it: a number, or digits of which * may be any."""
+    """A key in the harness's format: a number, or digits with * for any."""
     if isinstance(match, Exact):
         value, mask = match.value, (1 << info.bits) - 1
     elif isinstance(match, Lpm):

@@ -1,8 +1,8 @@
-"""The model of a Tofino as the switch of a simulated cluster: its harness takes packets, one at a time, and tables are
-filled by the same calls as on any other target.
+"""The model of a Tofino as the switch of a simulated cluster: its harness handles packets one at a time, and tables are
+filled by the same calls as on other targets.
 
-The harness can add entries and groups, and neither change nor remove them. So where one is changed or removed the model
-starts anew, with what is left: a switch that has lost its memory, which the protocol survives.
+The harness can add entries and groups, but not change or remove them. So for a change or removal the model restarts
+with the remaining entries: a switch that has lost its memory, which the protocol survives.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ class ModelForwarder:
     # --- Forwarder ----------------------------------------------------------------------------------------------------
 
     def reset(self) -> None:
-        """Without entries, as just switched on."""
+        """Removes all entries and state."""
         self._entries.clear()
         self._groups.clear()
         self._stop()
@@ -61,7 +61,7 @@ class ModelForwarder:
     def process(
         self, data: ByteRows, lengths: Lengths, ports: Indices, now_us: int, depths: Counts | None = None
     ) -> Packets:
-        """As `Pipeline.process`; the model knows nothing of queues outside of it."""
+        """As `Pipeline.process`, without `depths`: the model does not see queues outside of it."""
         switch = self._running()
         switch.set_time(now_us * 1000)
         found = [
@@ -104,7 +104,7 @@ class ModelForwarder:
                 self._groups[entity.group] = entity
             else:
                 if self._groups.pop(entity.group, None) is None:
-                    raise UserError(f"{entity}: there is none")
+                    raise UserError(f"{entity}: it does not exist")
                 if update.kind is UpdateKind.MODIFY:
                     self._groups[entity.group] = entity
                 self._stop()

@@ -1,6 +1,6 @@
 """A packet test on the model of a Tofino.
 
-Time is the test's own: `wait` is longer than a tick of the program (p4src/tna/target.p4).
+The test sets the time: `wait` advances it by more than a tick of the program (p4src/tna/target.p4).
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def running(program: TofinoProgram, start_ns: int = START_NS) -> Iterator["Model
 
 class ModelTarget:
     def __init__(self, switch: ModelSwitch, start_ns: int) -> None:
-        """Args: start_ns: what the switch's clock says when the test begins."""
+        """Args: start_ns: the switch's clock at the beginning of the test."""
         self.schema = switch.schema
         self._switch = switch
         self._now_ns = start_ns

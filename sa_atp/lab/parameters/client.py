@@ -1,4 +1,4 @@
-"""A worker whose parameters are on a server, in a process of its own: `train` is what backends.worker runs."""
+"""A worker whose parameters are on a server, in a process of its own: `backends.worker_process` calls `train`."""
 
 import json
 import queue
@@ -14,9 +14,9 @@ import numpy as np
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab import policies
 from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler, pack
-from sa_atp.lab.parameters.rules.messages import SERVER, Failed, Open, Outgoing, Tasks
-from sa_atp.lab.parameters.run import digest
-from sa_atp.lab.parameters.worker import ParameterError, ParameterWorker
+from sa_atp.lab.parameters.parameter_worker import ParameterError, ParameterWorker
+from sa_atp.lab.parameters.rules.messages import SERVER, JobFailed, Open, Outgoing, Tasks
+from sa_atp.lab.parameters.update_checker import digest
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.expected import expected_step_s
 from sa_atp.lab.runs.tasks import (
@@ -37,14 +37,16 @@ from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.p4runtime.rpc import grpc
 
 CALL_S = 60.0
-OPEN_S = 60.0  # for which a worker asks whether rank 0 has opened its job, or the server has room for its stream
-AGAIN_S = 0.1  # after which it asks again
+OPEN_S = (
+    60.0  # how long a worker tries to connect, until rank 0 has opened the job and the server has room for a stream
+)
+AGAIN_S = 0.1  # between two tries
 _AGAIN = (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.CANCELLED)
-GRACE_S = 50.0  # beyond the slowest step, for which a go-ahead is waited for
+GRACE_S = 50.0  # how long a worker waits for a go-ahead beyond the time of the slowest step
 
 
 class StreamHost:
-    """See ParameterHost: a stream to the server, through which the other workers are heard, too."""
+    """A `ParameterHost` over a gRPC stream to the server, which forwards messages among workers, too."""
 
     def __init__(
         self,
@@ -58,9 +60,9 @@ class StreamHost:
     ) -> None:
         """Args:
         address: HOST:PORT.
-        key: by which the server knows this job's workers: all of them have the same, and nobody else has it.
-        samples: of tasks that change hands.
-        opening: what the job is, from rank 0.
+        key: the job's secret, which only its workers have.
+        samples: returns the samples of tasks that move to another worker.
+        opening: rank 0's description of the job; None on other ranks.
         """
         self.rank = rank
         self.world_size = world_size
@@ -68,7 +70,7 @@ class StreamHost:
         self._metadata = ((JOB, job), (KEY, key))
         self._samples = samples
         self._opening = opening
-        # parameters after a step are one message; on streams none is longer than the default of 4 MB
+        # the parameters after a step come as one message; messages on streams stay below the default of 4 MB
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
         self._waiting: queue.SimpleQueue[Iterator[bytes] | None] = queue.SimpleQueue()
         self._leaving = threading.Event()
@@ -89,7 +91,7 @@ class StreamHost:
         self._channel.close()
 
     def call(self, name: str, **asked: Any) -> bytes:
-        """Asks the server for something about the job. Raises: ParameterError."""
+        """Calls a method of the server for this job. Raises: ParameterError."""
         method = self._channel.unary_unary(f"/{SERVICE}/{name}")
         try:
             answer: bytes = method(
@@ -99,7 +101,7 @@ class StreamHost:
             raise self._error(error) from None
         return answer
 
-    # --- what a ParameterHost is --------------------------------------------------------------------------------------
+    # --- ParameterHost ------------------------------------------------------------------------------------------------
 
     def now_us(self) -> int:
         return now_us()
@@ -113,7 +115,7 @@ class StreamHost:
         self._waiting.put(pack(outgoing.to, outgoing.message, payload))
 
     def _frames(self, admitted: "Future[bool]") -> Iterator[bytes]:
-        """What goes out on a stream: nothing but what opens the job before the server has accepted it."""
+        """The frames to send on a stream: before the server has accepted it, only the one that opens the job."""
         if self._opening is not None:
             yield from pack(SERVER, self._opening)
         if not admitted.result():
@@ -127,11 +129,11 @@ class StreamHost:
         while reason is None and not self._leaving.wait(AGAIN_S):
             reason = self._stream(may_ask_again=time.monotonic() < until)
         self._receive(
-            SERVER, Failed(reason=reason or "this worker has left"), None
+            SERVER, JobFailed(reason=reason or "this worker has left"), None
         )  # of no account when the job is over
 
     def _stream(self, may_ask_again: bool = True) -> str | None:
-        """Has a stream to the server until one side ends it. Returns: why it ended; None: ask again."""
+        """Runs a stream to the server until one side ends it. Returns: the reason; None: try again."""
         admitted: Future[bool] = Future()
         connect = self._channel.stream_stream(f"/{SERVICE}/Connect")
         assembler = Assembler()
@@ -150,18 +152,18 @@ class StreamHost:
                 return f"no server of parameters answers at {self._address} (waited {CALL_S:g} s)"
             return str(self._error(error))
         except ValueError as error:
-            if self._leaving.is_set():  # gRPC's word for a channel that is closed
+            if self._leaving.is_set():  # gRPC raises ValueError on a closed channel
                 return "this worker has left"
-            return f"the server of parameters at {self._address} sent what is no message: {error}"
+            return f"the server of parameters at {self._address} sent an invalid message: {error}"
         return f"the server of parameters at {self._address} has ended the connection"
 
     def _wait_for_server(self) -> None:
-        """Raises: grpc.RpcError: nobody answered in CALL_S, or the channel is closed."""
+        """Waits until the server answers. Raises: grpc.RpcError: no answer in CALL_S, or the channel is closed."""
         try:
             self._channel.unary_unary(f"/{SERVICE}/Result")(b"{}", timeout=CALL_S, wait_for_ready=True)
         except grpc.RpcError as error:
             if error.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED):
-                raise  # else any answer will do: this caller has not said what its job is
+                raise  # any other status is an answer: this call names no job
 
     def _error(self, error: Any) -> ParameterError:
         where = f"the server of parameters at {self._address}"
@@ -174,12 +176,14 @@ class StreamHost:
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
-    """Runs one policy on this worker; returns its records as JSON-able data, and on rank 0 the server's."""
+    """Runs one policy on this worker. Returns: its records as JSON-able data, on rank 0 with the server's."""
     plan = plan_of(task)
     rank, policy = int(task["rank"]), policies.parameter_policy(str(task["policy"]))
     pattern = straggler_pattern(plan)
     workload = make_workload(plan, int(task["repetition"]))
-    workload.gradient_at(workload.initial(), 0, rank, 0)  # what PyTorch does only once should not count
+    workload.gradient_at(
+        workload.initial(), 0, rank, 0
+    )  # excludes PyTorch's one-time initialisation from the measurement
     device = make_device(plan)
     records: list[dict[str, Any]] = []
 
@@ -225,7 +229,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _patience_us(plan: Plan) -> int:
-    """A go-ahead comes when the slowest worker is done with a step, at the latest."""
+    """How long to wait for a go-ahead, which comes at the latest when the slowest worker ends its step."""
     return int((expected_step_s(plan) + GRACE_S) * 1e6)
 
 
@@ -242,7 +246,7 @@ def _compute(effect: Compute, device: Device, workload: JobWorkload) -> tuple[Va
 
 
 def _server(host: StreamHost, workload: JobWorkload) -> dict[str, Any]:
-    """What the server has written down, with the parameters of each step evaluated: training is over by now."""
+    """The server's records, with an evaluation of the parameters after each step. Called after training."""
     found: dict[str, Any] = json.loads(host.call("Result"))
     steps = range(len(found["ends_us"]))
     snapshots = ((step, np.frombuffer(host.call("Parameters", step=step), np.float32).copy()) for step in steps)

@@ -1,4 +1,4 @@
-"""One job on a server of parameters: its rules, its workers' streams, and what is checked."""
+"""One job on a server of parameters: its rules, its workers' streams, and the check of its updates."""
 
 import queue
 import threading
@@ -8,60 +8,63 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab import policies
-from sa_atp.lab.parameters.frames import Frame, pack
-from sa_atp.lab.parameters.rules.messages import SERVER, Join, Open, Outgoing, Push, Transfer
-from sa_atp.lab.parameters.rules.server import ParameterServer, Snapshot
-from sa_atp.lab.parameters.run import CheckingThread, UpdateChecker, describe_server
+from sa_atp.lab.parameters.frames import ParamsFrame, pack
+from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Push, Transfer
+from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
+from sa_atp.lab.parameters.update_checker import CheckingThread, UpdateChecker, describe_server
 from sa_atp.lab.runs.tasks import plan_of
 from sa_atp.net.clock import now_us
 
 MOST_VALUES = 1 << 28  # parameters of a job: 1 GB
 
-Waiting = queue.SimpleQueue[Iterator[bytes] | None]
-"""Frames that are to be sent on a stream, in order; None: it ends."""
+Outbox = queue.SimpleQueue[Iterator[bytes] | None]
+"""Frames to send on a stream, in order; None ends the stream."""
 
 
-class Job:
+class ParamsJob:
     def __init__(self, opening: Open) -> None:
         """Raises: UserError."""
         if opening.values > MOST_VALUES:
-            raise UserError(f"{opening.values} parameters: a job may have {MOST_VALUES}")
+            raise UserError(f"{opening.values} parameters: a job may have at most {MOST_VALUES}")
         plan = plan_of({"plan": opening.plan})
         self.rules = policies.parameter_policy(opening.policy).rules(plan)
         self.snapshots: list[Snapshot] = []
         self.checker: UpdateChecker | None = None
         self._opening = opening
         self._checking: CheckingThread | None = None
-        self._server = ParameterServer(
+        self._server = ParamsServer(
             self.rules,
             taken=lambda taken: self._checking.take(taken) if self._checking is not None else None,
             reached=self.snapshots.append,
         )
         self._lock = threading.Lock()
-        self._streams: dict[int, Waiting] = {}
+        self._streams: dict[int, Outbox] = {}
 
     def limit(self, message: Any) -> int:
-        """How many bytes may go with a message to this job."""
-        if isinstance(message, Join | Push):
+        """The largest payload of a message to this job, in bytes."""
+        if isinstance(message, JoinTraining | Push):
             return 4 * self._opening.values
         if isinstance(message, Transfer):
             return self._opening.sample_bytes * min(len(message.tasks), self.rules.terms.tasks_of_clock)
         return 0
 
-    def connect(self, rank: int) -> Waiting:
-        """Raises: UserError: the job has no such rank, it is there already, or the job is over."""
+    def connect(self, rank: int) -> Outbox:
+        """Adds a rank's stream. Returns: the frames to send on it.
+
+        Raises: UserError: the job has no such rank, the rank is connected already, or the job is over.
+        """
         with self._lock:
             if not 0 <= rank < self.rules.terms.world_size:
                 raise UserError(f"rank {rank}: the job has {plural(self.rules.terms.world_size, 'worker')}")
             if rank in self._streams:
-                raise UserError(f"rank {rank} is there already")
+                raise UserError(f"rank {rank} is connected already")
             if self._server.is_over:
                 raise UserError(self._server.failure or "the job is over")
             self._streams[rank] = queue.SimpleQueue()
             return self._streams[rank]
 
-    def receive(self, rank: int, frame: Frame) -> None:
-        """What the stream of a rank has brought."""
+    def receive(self, rank: int, frame: ParamsFrame) -> None:
+        """Takes a frame from the stream of a rank."""
         with self._lock:
             if frame.peer != SERVER:
                 refused = self._server.forward(rank, frame.peer, frame.message)
@@ -76,21 +79,21 @@ class Job:
             return self._send(says)
 
     def disconnect(self, rank: int) -> None:
-        """Nothing more is sent to a rank: its stream ends when what is waiting is sent."""
+        """Ends a rank's stream, after the frames that wait for it."""
         with self._lock:
             self._streams[rank].put(None)
 
-    def lost(self, rank: int, reason: str) -> None:
+    def report_lost(self, rank: int, reason: str) -> None:
         with self._lock:
-            self._send(self._server.lost(rank, reason))
+            self._send(self._server.remove_worker(rank, reason))
 
     def fail(self, rank: int, reason: str) -> None:
-        """Everybody hears what a worker has done, this one, too."""
+        """Ends the job and tells all workers, this rank included, why."""
         with self._lock:
             self._send(self._server.fail(f"rank {rank}: {reason}"))
 
     def result(self) -> dict[str, Any]:
-        """What the server has to tell; waits until all is checked. Raises: UserError: there is nothing to tell yet."""
+        """The server's records, after all updates are checked. Raises: UserError: the job is not over, or failed."""
         with self._lock:
             if not self._server.is_over or self._server.failure or self.checker is None or self._checking is None:
                 raise UserError(self._server.failure or "the job is not over")
@@ -98,7 +101,7 @@ class Job:
         return describe_server(self.checker, self.snapshots)
 
     def end(self) -> None:
-        """Nobody will ask any more."""
+        """Ends the checking thread; no call follows."""
         if self._checking is not None:
             self._checking.finish()
 

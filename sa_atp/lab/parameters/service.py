@@ -1,11 +1,10 @@
-"""The server of the parameters as a process: gRPC around `parameters.server`.
+"""The server of parameters as a process: a gRPC service around `rules.server`.
 
-Each worker has a stream to it, with the messages of both directions; what workers say to each other goes through it, too.
-Rank 0's stream opens a job and is as long as it: at the end, rank 0 takes what the server has written down, and goes.
+Each worker has a stream to it for messages in both directions, also for those among workers. Rank 0's stream opens a job,
+which lasts as long as the stream: at the end rank 0 fetches the server's records and leaves.
 
-Whoever reaches the port can call. So a job is known by its name and by a key that only its workers have; messages are
-those of the rank that the stream began with; sizes follow from the job; and a stream that does not say what it is for is
-closed. A call that is refused keeps no thread.
+Any host that reaches the port can call. So a job is identified by its name and a secret key, a stream speaks for one rank,
+payload sizes are bounded by the job, and a stream that names no job in time is closed. A refused call keeps no thread.
 """
 
 import json
@@ -19,28 +18,28 @@ from typing import Any
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler
-from sa_atp.lab.parameters.job import Job
-from sa_atp.lab.parameters.rules.messages import Join, Open
+from sa_atp.lab.parameters.job import ParamsJob
+from sa_atp.lab.parameters.rules.messages import JoinTraining, Open
 from sa_atp.switches.p4runtime.rpc import grpc
 
-MOST_STREAMS = 1024  # workers of all jobs at once; each keeps a thread
-MOST_OPENING = 64  # streams that would open a job and have not said which; the oldest goes when there is another one
-ANNOUNCE_S = 10.0  # for which a stream may leave open what it is for, or not join
+MOST_STREAMS = 1024  # concurrent streams (workers of all jobs); each keeps a thread
+MOST_OPENING = 64  # streams of rank 0 that have not named their job; one more cancels the oldest
+ANNOUNCE_S = 10.0  # how long a stream may take to name its job and join
 _SWEEP_S = 1.0
 _Code = grpc.StatusCode
 _Name = tuple[str, str]
 
 
 class _Doorway:
-    """Streams that have not joined yet: those that take too long to, or are too many, are cancelled."""
+    """Streams that have not joined a job yet; it cancels those that take too long, or are too many."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._opening: dict[Any, float] = {}  # by the context of the call, in the order of their coming
+        self._opening: dict[Any, float] = {}  # by the context of the call, oldest first
         self._joining: dict[Any, float] = {}
 
-    def opens(self, context: Any) -> None:
-        """A stream would open a job."""
+    def add_opening(self, context: Any) -> None:
+        """Adds a stream that is to open a job."""
         with self._lock:
             self._opening[context] = time.monotonic()
             crowded = next(iter(self._opening)) if len(self._opening) > MOST_OPENING else None
@@ -48,32 +47,32 @@ class _Doorway:
         if crowded is not None:
             crowded.cancel()
 
-    def joins(self, context: Any) -> None:
-        """It has named a job that there is."""
+    def add_joining(self, context: Any) -> None:
+        """Moves a stream to those that have named an existing job."""
         with self._lock:
             since = self._opening.pop(context, time.monotonic())
             self._joining[context] = since
 
-    def leaves(self, context: Any) -> None:
-        """It has joined, or gone."""
+    def remove(self, context: Any) -> None:
+        """Removes a stream that has joined or ended."""
         with self._lock:
             self._opening.pop(context, None)
             self._joining.pop(context, None)
 
     def sweep(self) -> None:
-        """Cancels those that have been here for too long."""
+        """Cancels streams that have taken too long."""
         before = time.monotonic() - ANNOUNCE_S
         with self._lock:
             late = [each for place in (self._opening, self._joining) for each, since in place.items() if since < before]
         for each in late:
-            self.leaves(each)
+            self.remove(each)
             each.cancel()
 
 
 class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
     def __init__(self, listen: str) -> None:
         """Args: listen: HOST:PORT; port 0 is any free one. Raises: UserError: the address cannot be had."""
-        self._jobs: dict[_Name, Job] = {}
+        self._jobs: dict[_Name, ParamsJob] = {}
         self._lock = threading.Lock()
         self._doorway = _Doorway()
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
@@ -98,7 +97,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
         threading.Thread(target=self._sweep, name="sa-atp-doorway", daemon=True).start()
 
     def stop(self) -> None:
-        """All streams end, wherever they are."""
+        """Ends all streams and stops serving."""
         self._stopping.set()
         self._server.stop(0.2).wait(5.0)
 
@@ -109,7 +108,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def service(self, details: Any) -> Any:
-        """How a call is answered, which gRPC asks before it reads a request: who may not ask is not waited for."""
+        """The handler of a call. gRPC asks for it before it reads the request, so a refused caller is not waited for."""
         _, service, method = details.method.split("/", 2) if details.method.count("/") == 2 else ("", "", "")
         if service != SERVICE:
             return None
@@ -130,7 +129,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
         told = dict(context.invocation_metadata())
         name = _name_of(told)
         if not told.get(RANK, "").isdecimal() or not all(name):
-            context.abort(_Code.INVALID_ARGUMENT, f"a stream has {JOB}, {KEY} and {RANK}, a number, in its metadata")
+            context.abort(_Code.INVALID_ARGUMENT, f"a stream needs {JOB}, {KEY} and {RANK}, a number, in its metadata")
         rank = int(told[RANK])
         if not self._streams.acquire(blocking=False):
             context.abort(_Code.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
@@ -150,7 +149,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 context.abort(_Code.FAILED_PRECONDITION, str(error))
                 raise AssertionError from error  # abort has raised
             assembler.limit = job.limit
-            self._doorway.joins(context)
+            self._doorway.add_joining(context)
             if not context.add_callback(lambda: waiting.put(None)):
                 waiting.put(None)
             context.send_initial_metadata(((ADMITTED, "yes"),))
@@ -165,7 +164,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 yield from frame
             listen.join()
         finally:
-            self._doorway.leaves(context)
+            self._doorway.remove(context)
             self._streams.release()
             if opened:
                 with self._lock:
@@ -173,43 +172,43 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
                 ended.end()
 
     def _open(self, name: _Name, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
-        """Reads what job a stream opens. Ends the call if it is none."""
-        self._doorway.opens(context)
+        """Reads a stream's first message and opens its job; aborts the call if the message opens none."""
+        self._doorway.add_opening(context)
         try:
             first = next(frames)
         except Exception:  # grpc raises a bare Exception where the stream was cancelled
-            context.abort(_Code.CANCELLED, "it has not said which job it opens")
+            context.abort(_Code.CANCELLED, "the stream ended before it opened a job")
             raise  # abort has raised
         try:
             frame = assembler.take(first)
             if frame is None or not isinstance(frame.message, Open):
-                raise UserError("the first message on rank 0's stream opens its job")
-            job = Job(frame.message)
+                raise UserError("the first message on rank 0's stream has to open its job")
+            job = ParamsJob(frame.message)
             with self._lock:
                 if self._jobs.setdefault(name, job) is not job:
                     raise UserError(f"there is a job {name[0]!r} already")
         except (SaAtpError, ValueError, KeyError, TypeError) as error:
             context.abort(_Code.INVALID_ARGUMENT, f"job {name[0]!r}: {error}")
 
-    def _listen(self, job: Job, rank: int, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
-        """Takes what a worker says, as long as it says something."""
+    def _listen(self, job: ParamsJob, rank: int, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
+        """Handles a worker's messages until its stream ends."""
         try:
             for data in frames:
                 try:
                     frame = assembler.take(data)
                 except ValueError as error:
-                    job.fail(rank, f"it sent what is no message: {error}")
+                    job.fail(rank, f"it sent an invalid message: {error}")
                     break
                 if frame is None:
                     continue
-                if isinstance(frame.message, Join):
-                    self._doorway.leaves(context)
+                if isinstance(frame.message, JoinTraining):
+                    self._doorway.remove(context)
                 job.receive(rank, frame)
         except Exception as error:  # grpc raises a bare one where the stream was cancelled
-            if context.is_active():  # whatever it is, the others must hear that nobody goes on
+            if context.is_active():  # whatever the error is, the other workers have to be told
                 logging.getLogger(__name__).exception("rank %d", rank)
-                job.fail(rank, f"the server could not take its message: {error!r}")
-        job.lost(rank, "its connection has ended")
+                job.fail(rank, f"the server could not handle its message: {error!r}")
+        job.report_lost(rank, "its connection has ended")
         job.disconnect(rank)
 
 
@@ -225,19 +224,19 @@ def _refuser(told: dict[str, str]) -> Callable[[Any, Any], Iterator[bytes]]:
     return refuse
 
 
-def _result(job: Job, asked: dict[str, Any]) -> bytes:
-    """What the server has written down, when the job is over."""
+def _result(job: ParamsJob, asked: dict[str, Any]) -> bytes:
+    """Call `Result`: the server's records of a job that is over."""
     return json.dumps(job.result()).encode()
 
 
-def _parameters(job: Job, asked: dict[str, Any]) -> bytes:
-    """float32[values] after a step. Asked: step."""
+def _parameters(job: ParamsJob, asked: dict[str, Any]) -> bytes:
+    """Call `Parameters`: float32[values] after the step `asked["step"]`."""
     values: Values = job.snapshots[int(asked["step"])].values
     return values.tobytes()
 
 
-def _answering(job: Job, call: Callable[[Job, dict[str, Any]], bytes]) -> Callable[[bytes, Any], bytes]:
-    """As a handler: JSON comes in, and what a user did wrong goes out as a status."""
+def _answering(job: ParamsJob, call: Callable[[ParamsJob, dict[str, Any]], bytes]) -> Callable[[bytes, Any], bytes]:
+    """Makes a gRPC handler of a call: decodes its JSON argument, and turns a UserError into a status."""
 
     def answer(data: bytes, context: Any) -> bytes:
         try:

@@ -1,4 +1,4 @@
-"""Policies whose parameters are on a server, in virtual time: real gradients, and messages that queue on links."""
+"""Runs policies with parameters on a server in virtual time: real gradients, and messages that queue on links."""
 
 import random
 from typing import Any
@@ -10,11 +10,11 @@ from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
 from sa_atp.lab.flow.queues import Queues
+from sa_atp.lab.parameters.parameter_worker import ParameterWorker
 from sa_atp.lab.parameters.rules.messages import Tasks
-from sa_atp.lab.parameters.rules.server import ParameterServer, Snapshot
-from sa_atp.lab.parameters.run import UpdateChecker, describe_server, digest
+from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
+from sa_atp.lab.parameters.update_checker import UpdateChecker, describe_server, digest
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
-from sa_atp.lab.parameters.worker import ParameterWorker
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
@@ -23,35 +23,35 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import Process
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.steps.step import Compute
 from sa_atp.steps.step_record import StepRecord
 
 LATE_US = 300
-"""By how much a host is late on average: measured, of a process that slept for 12 ms on two cores in use (median: 93). What
-follows from it is about the same for 30 and for 1000.
+"""Mean lateness of a host: measured with a process that slept for 12 ms on two busy cores (median: 93). Results are about
+the same for 30 and for 1000.
 """
 
 
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
-    """One policy, once. Raises: SaAtpError."""
-    return _Simulation(plan, policies.parameter_policy(policy), repetition, progress).run()
+    """Runs one repetition of a policy. Raises: SaAtpError."""
+    return _ParameterSimulation(plan, policies.parameter_policy(policy), repetition, progress).run()
 
 
-class _Simulation:
+class _ParameterSimulation:
     def __init__(self, plan: Plan, policy: policies.ParameterPolicy, repetition: int, progress: Progress) -> None:
         self.plan = plan
         self.policy = policy
         self.repetition = repetition
         self.progress = progress
         self.pattern = straggler_pattern(plan)
-        # every worker has the same data, and gets the weights with each task
+        # one workload serves all workers: they have the same data, and weights come with each task
         self.workload = make_workload(plan, repetition)
         self.clock = Clock()
         rules = policy.rules(plan)
         self.checker = UpdateChecker(rules, self.workload.initial())
         self.snapshots: list[Snapshot] = []
-        server = ParameterServer(rules, taken=self.checker.take, reached=self._reached)
+        server = ParamsServer(rules, taken=self.checker.take, reached=self._reached)
         topology = plan.topology
         self.fabric = Fabric(
             self.clock,
@@ -137,5 +137,7 @@ class _Simulation:
             assert effect.weights is not None
             return self.workload.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
 
-        Process(self.clock, worker.run(), duration_us=duration_us, gradient=gradient, finished=self.outcomes.append)
+        VirtualProcess(
+            self.clock, worker.run(), duration_us=duration_us, gradient=gradient, finished=self.outcomes.append
+        )
         return worker

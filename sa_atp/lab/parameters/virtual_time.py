@@ -1,8 +1,8 @@
 """A job whose parameters are on a server, in virtual time: real gradients, and messages that cross a network.
 
-Nothing is simultaneous in real hosts. Where it is in a simulation, workers that begin together stay together for ever, and
-share the server's link in every step as they never would (phase effects: Floyd and Jacobson, On traffic phase effects in
-packet-switched gateways, 1992). So each message may leave a little late.
+In an exact simulation, workers that begin together stay together for ever and compete for the server's link in every step,
+which real hosts never do (phase effects: Floyd and Jacobson, On traffic phase effects in packet-switched gateways, 1992).
+So each message leaves a little late, by a random time.
 """
 
 from collections import deque
@@ -13,15 +13,15 @@ from typing import Any, Protocol
 
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab.parameters.rules.messages import SERVER, Outgoing, Tasks, encode
-from sa_atp.lab.parameters.rules.server import ParameterServer
+from sa_atp.lab.parameters.rules.server import ParamsServer
 from sa_atp.lab.simulator.network import Clock
 
 
-class Network(Protocol):
-    """What carries bytes. Hosts are ranks, and SERVER."""
+class ByteCarrier(Protocol):
+    """A network that carries bytes between hosts. Hosts are ranks, and SERVER."""
 
     def transfer(self, source: int, target: int, payload: float) -> "Future[None]":
-        """Carries so many bytes. Returns: a future that is done, at its time, when the last one has arrived."""
+        """Carries so many bytes. Returns: a future that is done when the last byte has arrived."""
 
 
 @dataclass(slots=True)
@@ -32,25 +32,25 @@ class _Parcel:
 
 @dataclass(slots=True)
 class _Way:
-    """From one host to another: what is sent first arrives first, as in a TCP connection."""
+    """A connection from one host to another, which delivers in order, as TCP does."""
 
     parcels: deque[_Parcel] = field(default_factory=deque)
 
 
 class VirtualParameters:
-    """The server, and the ways to it and among workers."""
+    """The server of a job, and the connections to and from its workers."""
 
     def __init__(
         self,
         clock: Clock,
-        network: Network,
-        server: ParameterServer,
+        network: ByteCarrier,
+        server: ParamsServer,
         samples: Callable[[Tasks], Octets],
         late_us: Callable[[], int] = lambda: 0,
     ) -> None:
         """Args:
-        samples: of tasks that change hands, uint8[n]: they are carried, too.
-        late_us: by how much a host is late when it sends, each time anew.
+        samples: returns the samples of tasks that are transferred, uint8[n], which load the network, too.
+        late_us: draws the delay with which a host sends a message.
         """
         self.clock = clock
         self.server = server
@@ -66,7 +66,7 @@ class VirtualParameters:
         return found
 
     def send(self, sender: int, outgoing: Outgoing) -> None:
-        """Sends a message. What workers say to each other goes through the server, on the streams that they have to it."""
+        """Sends a message. Messages among workers pass through the server, on the workers' streams."""
         size = len(encode(outgoing.message)) + (outgoing.values.nbytes if outgoing.values is not None else 0)
         if outgoing.samples_of:
             size += self._samples(outgoing.samples_of).nbytes
@@ -81,7 +81,7 @@ class VirtualParameters:
             self._carry(sender, SERVER, size, lambda: self._carry(SERVER, outgoing.to, size, deliver))
 
     def _carry(self, source: int, target: int, size: int, deliver: Callable[[], None]) -> None:
-        """Carries so many bytes. Args: deliver: called when they, and all that was sent before on this way, are there."""
+        """Carries so many bytes. Args: deliver: called when these and all earlier bytes on this connection have arrived."""
         parcel = _Parcel(deliver)
         way = self._ways.setdefault((source, target), _Way())
         way.parcels.append(parcel)
@@ -105,7 +105,7 @@ class VirtualParameters:
 
 
 class VirtualHost:
-    """See ParameterHost."""
+    """A `ParameterHost` in virtual time."""
 
     def __init__(self, job: VirtualParameters, rank: int, world_size: int) -> None:
         self.rank = rank

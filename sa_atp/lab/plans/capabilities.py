@@ -1,4 +1,4 @@
-"""What a plan asks for that not every backend can give, and what the simulated backend runs it on."""
+"""Settings of a plan that only some backends support, and the simulated backend's choice of packets or flows."""
 
 from collections.abc import Mapping
 
@@ -9,12 +9,12 @@ from sa_atp.lab.plans.plan import V1MODEL, Plan
 from sa_atp.protocol.packets.spec import MOST_RANKS, WIDE_BUILDS
 from sa_atp.switches.artefacts import most_contributions
 
-ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # of switches that not each one runs
-MOST_SWITCHED_RACKS = 16  # of packets: leaves have a port each at the spine
+ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # the only backend of some switches
+MOST_SWITCHED_RACKS = 16  # with packets: every leaf needs a port of the spine
 
 
 def too_many_for_packets(plan: Plan) -> str | None:
-    """Why packets cannot carry a plan's sums, if they cannot."""
+    """The reason that packets cannot carry a plan's sums; None: they can."""
     workers, micro_batches = plan.topology.workers, plan.job.micro_batches
     if workers > MOST_RANKS:
         return f"topology.workers = {workers}: a job has at most {MOST_RANKS} ranks"
@@ -30,13 +30,13 @@ def too_many_for_packets(plan: Plan) -> str | None:
 
 
 def _wider(plan: Plan, most: int) -> str:
-    """Which build would take more, if there is one."""
+    """A note on builds with wider bitmaps, if there are any."""
     found = [f"{n} with {lanes}" for lanes, n in WIDE_BUILDS if n >= plan.contributions and n > most]
     return f" ({join(found)})" if found and plan.switch.program in V1MODEL else ""
 
 
 def network_of(plan: Plan, policy: str) -> str:
-    """What the simulated backend runs a policy on: "packets" or "flows"."""
+    """The network on which the simulated backend runs a policy: "packets" or "flows"."""
     if plan.sim.network != "auto":
         return plan.sim.network
     on_server = policies.find(policy).family is policies.Family.PARAMETERS
@@ -44,7 +44,7 @@ def network_of(plan: Plan, policy: str) -> str:
 
 
 def only_links(plan: Plan) -> str | None:
-    """The first setting of a plan that needs links, emulated or simulated, as "table.key = value"; None: there is none."""
+    """The first setting of a plan that needs emulated or simulated links, as "table.key = value"; None: there is none."""
     contended = plan.straggler.pattern if plan.straggler.pattern == "contention" else None
     wanted = {
         "topology.worker_mbps": plan.topology.worker_mbps,

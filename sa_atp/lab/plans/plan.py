@@ -1,4 +1,4 @@
-"""Plans: what one says is everything about an experiment.
+"""Plans: the complete description of an experiment.
 
 Every table of a plan file is a dataclass here; a field's docstring is its documentation. `plan_files` reads them.
 """
@@ -47,21 +47,21 @@ class RunPlan:
     seed: int = setting(1, between=(0, 2**31 - 1))
     """Decides data order, initial weights, dropout and random stragglers."""
     repetitions: int = setting(1, between=(1, 100))
-    """How often each policy runs, with other data each time. With more than one, reports give 95 % intervals."""
+    """Number of runs of each policy, with different data. With more than one, reports have 95 % intervals."""
     steps: int = setting(40, between=(1, 100_000))
     warm_up: int = setting(3, between=(0, 1000))
-    """First steps of every run that do not count in means and percentiles."""
+    """First steps of every run, which means and percentiles leave out."""
     policies: tuple[str, ...] = setting(("atp", "sa-atp"), one_of=policies.names)
-    """What to compare; the first one is the baseline. docs/policies.md says what each does."""
+    """Policies to compare; the first one is the baseline. docs/policies.md describes each."""
     backend: str = setting("local", one_of=BACKENDS)
-    """Where `--backend auto` runs the plan."""
+    """The backend for `--backend auto`."""
     target_accuracy: float = setting(0.9, between=(0.0, 1.0))
     """Time to accuracy is the time until the held-out accuracy first reaches this."""
 
     def turns(self) -> Iterator[tuple[int, str]]:
-        """What runs when: (repetition, policy).
+        """The order of runs: (repetition, policy).
 
-        Every second repetition goes the other way round, so that no policy is always the first, or the last.
+        Every second repetition has the policies in reverse, so that none is always the first or the last.
         """
         for repetition in range(self.repetitions):
             policies = self.policies if repetition % 2 == 0 else self.policies[::-1]
@@ -74,23 +74,23 @@ class TopologyPlan:
 
     kind: str = setting("star", one_of=TOPOLOGIES)
     workers: int = setting(4, between=(1, MOST_WORKERS))
-    """More than a job can have ranks are a question for flows: see [sim]."""
+    """Number of workers; more than 64 only on flows, see [sim]."""
     racks: int = setting(2, between=(2, MOST_RACKS))
-    """Leaf switches of a two-level topology; workers are dealt to them in turn. At most 16, or 256 where flows run."""
+    """Leaf switches of a two-level topology, to which workers are assigned in turn. At most 16; 256 on flows."""
     link_mbps: float = setting(10_000.0, between=(0.1, 1e6))
-    """Rate of every link. The local backend has no links: it goes as fast as loopback does."""
+    """Rate of every link. The local backend has no links: it runs at the speed of loopback."""
     delay_us: int = setting(20, between=(0, 10_000_000))
     """One-way delay of every link (not of the local backend)."""
     worker_mbps: tuple[float, ...] = setting((), each=(0.1, 1e6))
-    """Rate of each worker's own link, by rank, where they differ; default: link_mbps."""
+    """Rate of each worker's link, by rank; default: link_mbps."""
     trunk_mbps: float = setting(0.0, between=(0.0, 1e6))
-    """Rate of the links between switches, and of the parameter server's at the spine; 0: link_mbps."""
+    """Rate of links between switches, and of the parameter server's link; 0: link_mbps."""
     mtu: int = setting(1500, between=(576, 9216))
     """Bytes of the largest IP packet that links carry; 9000 for jumbo frames (not of the local backend)."""
     queue_packets: int = setting(1000, between=(10, 100_000))
-    """Packets that wait for a link; one more is dropped (Mininet)."""
+    """Capacity of a link's queue; further packets are dropped (Mininet)."""
     file: str = setting("")
-    """A topology.json as p4lang's tutorials have it, beside the plan (kind file)."""
+    """A topology.json in the format of p4lang's tutorials, in the plan's folder (kind file)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,23 +98,23 @@ class SwitchPlan:
     """[switch]"""
 
     program: str = setting("embedded", one_of=SWITCHES)
-    """Which target executes the P4 program where `--switch auto` is given."""
+    """The target that runs the P4 program, for `--switch auto`."""
     lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
-    """Values per packet. 0: the most that links carry (topology.mtu; for the local backend loopback's), in a build that has
-    bits for all contributions."""
+    """Values per packet. 0: the most that fit the MTU (topology.mtu; on the local backend that of loopback), in a build
+    with bits for all contributions."""
     contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
-    """Bits of a packet's bitmap, which bound workers times micro-batches. 0: the fewest of which there is a build."""
+    """Bits of a packet's bitmap, which bound workers times micro-batches. 0: those of the smallest build that suffices."""
     slots: int = setting(1024, between=(1, SLOTS))
-    """Aggregators that all jobs may use; a power of two."""
+    """Slots of the switch for all jobs; a power of two."""
     slots_per_job: int = setting(0, between=(0, SLOTS))
-    """Aggregators of each job; a power of two. Jobs share slots where there are not enough. 0: all of them."""
+    """Slots of each job; a power of two. Jobs share slots if there are too few. 0: all slots."""
 
     pcap: bool = setting(False)
-    """Write what each port sees to a file beside the logs (Mininet)."""
+    """Whether to capture the packets of each port to a file beside the logs (Mininet)."""
 
     @property
     def quota(self) -> int:
-        """Aggregators of each job."""
+        """Slots of each job."""
         return self.slots_per_job or self.slots
 
 
@@ -123,23 +123,23 @@ class JobPlan:
     """[job]"""
 
     model: str = setting("digits-cnn", one_of=MODELS)
-    """digits-cnn is trained. The others are gradients of the model's shapes and sizes, for questions of communication."""
+    """digits-cnn is trained. The others are gradients with the model's shapes and sizes, to study communication."""
     model_scale: float = setting(1.0, between=(0.0001, 1.0))
-    """Share of each parameter that is sent, of models that are not trained."""
+    """Factor on the size of each parameter, for models that are not trained."""
     batch_size: int = setting(64, between=(1, 4096))
-    """Samples of each worker's shard of a step."""
+    """Samples in each worker's shard of a step."""
     micro_batches: int = setting(16, between=(1, MOST_CONTRIBUTIONS))
     """Pieces of a shard, each with a contribution bit of its own: the units of help."""
     compute_us_per_sample: int = setting(3000, between=(0, 10_000_000))
     """Emulated speed of a worker's device: forward and backward pass of one sample."""
     compute_us_per_pass: int = setting(0, between=(0, 10_000_000))
-    """What a pass takes however few samples it has; each micro-batch is one."""
+    """Fixed time of a pass; each micro-batch is one."""
     speeds: tuple[float, ...] = setting((), each=(0.001, 1000.0))
-    """Speed of each worker's device, by rank, where they differ: relative to compute_us_per_sample, 0.5 is half as fast."""
+    """Relative speed of each worker's device, by rank: with 0.5 a sample takes twice compute_us_per_sample."""
     jobs: int = setting(1, between=(1, 8))
-    """How many such jobs run at once on the same switches, each with workers of its own (Mininet)."""
+    """Number of such jobs that run concurrently on the same switches, each with its own workers (Mininet)."""
     device: str = setting("emulated", one_of=DEVICES)
-    """emulated: a worker waits until its device would be done. cpu: it uses CPU time, of which its host has cpu_share
+    """emulated: a worker waits until its device would have finished. cpu: it uses CPU time, limited to cpu_share
     (Mininet)."""
     cpu_share: float = setting(0.25, between=(0.01, 64.0))
     """CPU quota of a normal worker's host, in cores (device cpu)."""
@@ -147,7 +147,7 @@ class JobPlan:
 
     @property
     def shard_us(self) -> int:
-        """What a shard of batch_size samples takes on a device of speed 1."""
+        """Compute time of a shard of batch_size samples on a device of speed 1."""
         return self.batch_size * self.compute_us_per_sample + self.micro_batches * self.compute_us_per_pass
 
 
@@ -156,41 +156,41 @@ class StragglerPlan:
     """[straggler]"""
 
     pattern: str = setting("constant", one_of=PATTERNS)
-    """constant: the same workers are slow in every step. random: one worker, drawn anew for each step. pause: the workers
-    stop for a while in the middle of every `every`-th step. random-pause: in each step each worker stops with `probability`
-    for as long as `pause_range` says. contention: other traffic takes the workers' links for spells of time (simulator).
-    trace: as a file says."""
+    """constant: the same workers are slow in every step. random: one worker is, drawn anew for each step. pause: the
+    workers pause in the middle of every `every`-th step. random-pause: in each step each worker pauses with `probability`,
+    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time (simulator).
+    trace: from a file."""
     by: str = setting("device", one_of=CAUSES)
-    """What makes workers slow. device: their emulated devices. cpu-quota: their hosts have 1/slowdown of the CPU time.
-    hog: other processes take the rest of it. congestion: other traffic takes the rest of their links up (pattern constant;
+    """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
+    processes that take the rest of it. congestion: other traffic that takes the rest of the links up (pattern constant;
     Mininet, and the simulator's packets)."""
     workers: tuple[int, ...] = setting((3,), each=(0, MOST_WORKERS - 1))
     slowdown: float = setting(4.0, between=(1.0, 1000.0))
-    """How many times longer a slow worker takes (pattern constant)."""
+    """Factor on the time of a slow worker (pattern constant)."""
     slowdown_range: tuple[float, ...] = setting((2.0, 8.0), each=(1.0, 1000.0))
     """Uniform range of the slow-down (pattern random)."""
     pause_s: float = setting(1.0, between=(0.0, 60.0))
     every: int = setting(10, between=(1, 100_000))
     probability: float = setting(0.1, between=(0.0, 1.0))
-    """Of a worker's pause in a step (pattern random-pause)."""
+    """Probability that a worker pauses in a step (pattern random-pause)."""
     pause_range: tuple[float, ...] = setting((0.5, 2.0), each=(0.0, 1000.0))
-    """Uniform range of its length, in iterations: what a shard takes on a device of speed 1."""
+    """Uniform range of a pause's length, in iterations (the time of a shard on a device of speed 1)."""
     share: float = setting(0.2, between=(0.001, 1.0))
-    """What a spell of contention leaves of a link's rate."""
+    """Share of a link's rate that is left during a spell of contention."""
     spell_s: tuple[float, ...] = setting((0.5, 2.0), each=(0.001, 3600.0))
     """Uniform range of a spell's length."""
     calm_s: tuple[float, ...] = setting((1.0, 4.0), each=(0.001, 3600.0))
     """Uniform range of the time between two spells."""
     trace: str = setting("")
-    """A file beside the plan: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
-    (pattern trace). Steps and workers that it does not name are as usual; a run that is longer begins it anew."""
+    """A file in the plan's folder: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
+    (pattern trace). Other steps and workers have normal speed; a longer run repeats the trace."""
     rows: tuple[tuple[Any, ...], ...] = setting(())
-    """What such a file says, [step, worker, slowdown] each; a run's records hold it, so that they do not need the file."""
+    """The rows of that file, each [step, worker, slowdown], so that a run's records do not depend on the file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkPlan:
-    """[network]: what links do to packets; the local backend cannot, and says so."""
+    """[network]: faults of links, as shares of packets (not of the local backend)."""
 
     loss: float = setting(0.0, between=(0.0, 0.5))
     duplicate: float = setting(0.0, between=(0.0, 0.5))
@@ -207,19 +207,19 @@ class HelpPlan:
     """[help]"""
 
     grade: str = setting("steal", one_of=GRADES)
-    """steal: micro-batches are taken over one by one. clone: a helper computes the straggler's whole shard beside it."""
+    """steal: helpers take micro-batches over one by one. clone: a helper computes the straggler's whole shard as well."""
     patience: float = setting(0.02, between=(0.0, 10.0))
-    """How long a leader waits before it offers help, as a share of the time that its own shard took."""
+    """How long a leader waits before it offers help, as a share of the time of its own shard."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrafficPlan:
-    """[traffic]: what else is on the network, by iperf3 (Mininet)."""
+    """[traffic]: background traffic, by iperf3 (Mininet)."""
 
     udp_mbps: float = setting(0.0, between=(0.0, 1e5))
-    """Rate of a UDP stream through the trunk of a dumbbell, or between two more hosts of another network."""
+    """Rate of a UDP stream through the trunk of a dumbbell, or between two additional hosts of other networks."""
     tcp_flows: int = setting(0, between=(0, 64))
-    """TCP connections beside it, each as fast as it gets."""
+    """Number of additional TCP connections, which send as fast as they can."""
 
     @property
     def is_wanted(self) -> bool:
@@ -231,25 +231,25 @@ class SimPlan:
     """[sim]: how the simulated backend simulates."""
 
     network: str = setting("auto", one_of=NETWORKS)
-    """packets: each packet goes through the compiled switch program. flows: transfers share links without packets, which
-    takes hundreds of workers (docs/flow-model.md). auto: packets; flows where workers and micro-batches make more
-    contributions than a packet has bits for, and for policies whose parameters are on a server."""
+    """packets: each packet goes through the compiled switch program. flows: transfers share links without packets, for
+    hundreds of workers (docs/flow-model.md). auto: packets; flows if workers and micro-batches make more contributions than
+    a packet has bits for, and for policies with parameters on a server."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SweepPlan:
-    """[sweep]: the same run at several values of one key; one figure shows them all."""
+    """[sweep]: runs with several values of one key, shown in one figure."""
 
     key: str = setting("")
-    """Of this file, for example straggler.slowdown."""
+    """A key of this file, for example straggler.slowdown."""
     values: tuple[Any, ...] = setting(())
     figure: str = setting("iteration-time", one_of=FIGURES)
-    """What the figure shows over the key's values."""
+    """The quantity that the figure shows over the key's values."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """A whole experiment."""
+    """The complete description of an experiment."""
 
     run: RunPlan = field(default_factory=RunPlan)
     topology: TopologyPlan = field(default_factory=TopologyPlan)
@@ -266,7 +266,7 @@ class Plan:
 
     @property
     def lanes(self) -> int:
-        """Values per packet. Raises: UserError: links do not carry so many."""
+        """Values per packet. Raises: UserError: they do not fit the links' MTU."""
         mtu = of_interface("lo") if self.run.backend == "local" else self.topology.mtu
         if self.switch.lanes:
             where = "loopback" if self.run.backend == "local" else "topology.mtu: a link"
@@ -278,11 +278,11 @@ class Plan:
 
     @property
     def contribution_bits(self) -> int:
-        """Of the build that the switches run: as the plan says, else the fewest that are enough, or as few as there are."""
+        """Width of the switches' bitmap: the plan's, else the smallest sufficient one of a build."""
         return self._bits_with(self.lanes)
 
     def _bits_with(self, lanes: int) -> int:
-        """Of the build with so many lanes. Raises: UserError: the plan wants one that does not exist."""
+        """Width of the bitmap in the build with so many lanes. Raises: UserError: the plan's build does not exist."""
         wanted = self.switch.contributions
         if not wanted:
             return artefacts.contributions_for(lanes, self._bits_needed) or CONTRIBUTION_BITS
@@ -291,28 +291,28 @@ class Plan:
             known = join([f"{bits} with {width} lanes" for width, bits in WIDE_BUILDS])
             raise UserError(
                 f"switch.contributions = {wanted} with {lanes} lanes and switch.program = {self.switch.program!r}: "
-                f"there is no such build; there is {known}, for {join(V1MODEL)}"
+                f"there is no such build; there are {known}, for {join(V1MODEL)}"
             )
         return wanted
 
     @property
     def _bits_needed(self) -> int:
-        """Of a bitmap; as few as there are where no switch has as many as there would be."""
+        """Bits that a bitmap needs; those of the smallest build if no switch has enough."""
         if self.topology.workers > MOST_RANKS or self.switch.program not in V1MODEL:
             return CONTRIBUTION_BITS
         return self.contributions if self.contributions <= MOST_CONTRIBUTIONS else CONTRIBUTION_BITS
 
     @property
     def contributions(self) -> int:
-        """At most, of a sum."""
+        """The largest number of contributions to a sum."""
         return self.topology.workers * self.job.micro_batches
 
     def settings_of(self, table: str) -> Any:
-        """A policy's own table, with defaults for what the plan leaves out."""
+        """A policy's own table, with defaults for keys that the plan leaves out."""
         return self.settings[table] if table in self.settings else policies.settings()[table]()
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as TOML-like tables, complete with defaults; of the policies' own those that the plan concerns."""
+        """The plan as TOML-like tables, with all defaults, and the own tables of its policies."""
         tables = {name: dataclasses.asdict(getattr(self, name)) for name in TABLES}
         own = {*self.settings, *policies.tables_of(self.run.policies)}
         return tables | {
@@ -321,13 +321,13 @@ class Plan:
 
 
 TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
-"""The tables that every plan has, and what each holds."""
+"""The tables that every plan has, by name, with the dataclass of each."""
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
-    """The plan with the backend and the switch that the command line names, so that it says what runs.
+    """The plan with the backend and the switch of the command line.
 
-    Args: backend, switch: "auto" leaves what the plan names.
+    Args: backend, switch: "auto" keeps those of the plan.
     """
     run, program = plan.run, plan.switch
     if backend != "auto":
@@ -338,12 +338,12 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
 
 
 def with_lanes(plan: Plan) -> Plan:
-    """The plan with the number of lanes that it has where it runs. Raises: UserError, see Plan.lanes."""
+    """The plan with its actual number of lanes in place of 0. Raises: UserError, see Plan.lanes."""
     return dataclasses.replace(plan, switch=dataclasses.replace(plan.switch, lanes=plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:
-    """What two plans say otherwise: "table.key = value of one, not value of the other"."""
+    """The differences of two plans: "table.key = value of one, not value of the other"."""
     tables, others = one.as_dict(), other.as_dict()
     found = []
     for name in {**tables, **others}:

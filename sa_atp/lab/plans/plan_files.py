@@ -1,4 +1,4 @@
-"""Plan files: how one is read, and what is wrong with it.
+"""Reading and validation of plan files.
 
 Unknown keys, wrong types and values out of range are refused with the key, the value, and what would be accepted.
 """
@@ -82,16 +82,16 @@ def _override(tables: dict[str, Any], override: str) -> None:
         parsed = value.strip()  # a bare word is a string
         if parsed.startswith("["):
             raise UserError(
-                f"--set {override}: not a list in TOML: strings in it have quotes, and all of it has others for the shell: "
+                f"--set {override}: not a list in TOML: quote its strings, and the whole argument for the shell: "
                 f"--set {_quoted(key.strip(), parsed)}"
             ) from None
     table = tables.setdefault(section, {})
-    if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
+    if isinstance(table, dict):  # else the plan is wrong, and parsing it raises the error
         table[name] = parsed
 
 
 def _quoted(key: str, text: str) -> str:
-    """A list as the command line takes it: the one that was meant, if that can be seen, or an example."""
+    """A correctly quoted list for the command line: the one that was probably meant."""
     words = [word.strip() for word in text.removeprefix("[").removesuffix("]").split(",")]
     if not all(WORD.fullmatch(word) for word in words):
         key, words = "run.policies", ["atp", "sa-atp"]
@@ -110,12 +110,12 @@ def _check_it_counts(plan: Plan, override: str) -> None:
     of = [name for name in policies.names() if table in policies.tables_of((name,))]
     if not set(of) & {name for name in run if isinstance(name, str)}:
         raise UserError(
-            f"--set {override}: changes nothing: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
+            f"--set {override}: has no effect: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
         )
 
 
 def _check_together(plan: Plan, where: str) -> None:
-    """Rules that involve more than one key."""
+    """Checks rules that involve more than one key."""
     workers, job = plan.topology.workers, plan.job
     if job.batch_size % job.micro_batches:
         raise UserError(

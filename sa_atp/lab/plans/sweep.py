@@ -10,18 +10,18 @@ from sa_atp.lab import policies
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
 
-START_S = 15.0  # processes, namespaces, imports, figures
-SENDING_S = 0.1  # of a step
+START_S = 15.0  # of a run: processes, namespaces, imports, figures
+SENDING_S = 0.1  # sending in a step
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One value of the key."""
+    """A point of a sweep: one value of the key, with its plan."""
 
     value: Any
     plan: Plan
     folder: str
-    """Its name among the points: in order, and legible."""
+    """Name of its folder, which sorts in the points' order."""
 
 
 def points(plan: Plan, where: str) -> list[Point]:
@@ -44,9 +44,9 @@ def points(plan: Plan, where: str) -> list[Point]:
 
 
 def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> float | None:
-    """About how long the rest takes, by what the points so far took; None: nothing is known yet.
+    """Estimates the time of the remaining points from that of finished ones; None: there are none yet.
 
-    Args: done: plans that have run, and the seconds that each took.
+    Args: done: finished plans, with the seconds that each took.
     """
     expected = sum(_weight(plan) for plan, _ in done)
     if not expected:
@@ -55,7 +55,7 @@ def seconds_left(done: Sequence[tuple[Plan, float]], to_do: Sequence[Plan]) -> f
 
 
 def _weight(plan: Plan) -> float:
-    """About how many seconds a run takes: its start, and computing. What is sent is left to the proportion."""
+    """A rough estimate of a run's seconds, for proportions: start, compute, and a constant for sending."""
     shard_s = plan.job.shard_us / 1e6
     straggler = plan.straggler
     low, high = straggler.slowdown_range

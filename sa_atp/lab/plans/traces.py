@@ -1,4 +1,4 @@
-"""Traces of stragglers: which worker was how many times slower in which step, as CSV or JSON."""
+"""Traces of stragglers: slowdowns by step and worker, as CSV or JSON."""
 
 import csv
 import io
@@ -17,12 +17,12 @@ Row = tuple[int, int, float]
 
 
 def read(path: Path) -> tuple[Row, ...]:
-    """A trace, a row for each step and worker that was not as usual.
+    """Reads a trace: a row for each step and worker with another speed than normal.
 
-    Args: path: a CSV file with a head line that names the columns step, worker and slowdown, or a JSON file with a list of
-        objects that have these keys. Other columns and keys are passed over.
+    Args: path: a CSV file with a header that has the columns step, worker and slowdown, or a JSON file with a list of
+        objects that have these keys. Other columns and keys are ignored.
 
-    Raises: UserError: in one line, where the file is wrong.
+    Raises: UserError: names the wrong line or entry.
     """
     if path.suffix == ".json":
         entries = read_json(path)
@@ -35,7 +35,7 @@ def read(path: Path) -> tuple[Row, ...]:
 
 
 def check_rows(rows: Iterable[Any], workers: int, where: str) -> None:
-    """Of a plan that holds a trace. Raises: UserError."""
+    """Checks the rows of a trace in a plan. Raises: UserError."""
     seen = set()
     for n, row in enumerate(rows, 1):
         if not isinstance(row, list | tuple) or len(row) != len(COLUMNS):
@@ -46,7 +46,7 @@ def check_rows(rows: Iterable[Any], workers: int, where: str) -> None:
                 f"{where}, row {n}, worker: {worker} of topology.workers = {workers}, which are counted from 0"
             )
         if (step, worker) in seen:
-            raise UserError(f"{where}, row {n}: step {step} of worker {worker} is there twice")
+            raise UserError(f"{where}, row {n}: step {step} of worker {worker} occurs twice")
         seen.add((step, worker))
 
 
@@ -76,7 +76,7 @@ def _checked(entries: Iterable[tuple[str, Any]], path: Path) -> tuple[Row, ...]:
         if len(rows) > MOST_ROWS:
             raise UserError(f"{path}: more than {MOST_ROWS} rows")
     if not rows:
-        raise UserError(f"{path}: there is no row in it")
+        raise UserError(f"{path}: it has no rows")
     return tuple(rows)
 
 
@@ -89,7 +89,7 @@ def _row(entry: Mapping[str, Any], where: str) -> Row:
 
 
 def _number(entry: Mapping[str, Any], column: str, kind: type[int] | type[float], where: str) -> Any:
-    """Raises: UserError naming line and column."""
+    """A number from a row. Raises: UserError: names line and column."""
     low, high = LIMITS[column]
     value = entry.get(column)
     try:

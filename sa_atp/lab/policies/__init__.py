@@ -1,4 +1,4 @@
-"""The policies that can be compared: one file each, found by themselves. docs/policies.md tells of them.
+"""The registry of policies: one file each, found automatically. docs/policies.md describes them.
 
 Plans, reports and documents take names, titles, colours and keys from here.
 """
@@ -36,7 +36,7 @@ _policies: dict[str, Policy] = {}
 
 
 def names() -> tuple[str, ...]:
-    """Of all policies, in the order of lists and documents."""
+    """The names of all policies, in the order of lists and documents."""
     return tuple(_policies)
 
 
@@ -57,7 +57,7 @@ def switch_policy(name: str) -> SwitchPolicy:
 
 
 def parameter_policy(name: str) -> ParameterPolicy:
-    """A policy whose parameters are on a server, by its name. Raises: UserError."""
+    """A policy with parameters on a server, by its name. Raises: UserError."""
     found = find(name)
     if not isinstance(found, ParameterPolicy):
         others = [p.name for p in _policies.values() if isinstance(p, ParameterPolicy)]
@@ -66,7 +66,7 @@ def parameter_policy(name: str) -> ParameterPolicy:
 
 
 def title(name: str) -> str:
-    """What reports call a policy; of one that is not known here, its name."""
+    """The title of a policy in reports; of an unknown one, its name."""
     return _policies[name].title if name in _policies else name
 
 
@@ -76,20 +76,20 @@ def colours() -> dict[str, str]:
 
 
 def settings() -> Mapping[str, type[Any]]:
-    """The policies' own tables in plans: name of the table, and what it holds."""
+    """The policies' own tables in plans, by name, with the dataclass of each."""
     found = {(p.table or p.name): p.settings for p in _policies.values() if p.settings is not None}
     return MappingProxyType(found)
 
 
 def tables_of(wanted: tuple[str, ...]) -> list[str]:
-    """The policies' own tables that concern some of them. Args: wanted: names; unknown ones have none."""
+    """The policies' own tables of these policies. Args: wanted: names; unknown ones have no table."""
     found = [p for name, p in _policies.items() if name in wanted and p.settings is not None]
     return list(dict.fromkeys(p.table or p.name for p in found))
 
 
 @contextlib.contextmanager
 def registered(policy: Policy) -> Iterator[Policy]:
-    """Has one more policy for a while."""
+    """Adds a policy for the duration of the block."""
     _add(policy)
     try:
         yield policy
@@ -98,7 +98,7 @@ def registered(policy: Policy) -> Iterator[Policy]:
 
 
 def _add(policy: Policy) -> None:
-    """Raises: ValueError: its name or its colour is another one's."""
+    """Adds a policy. Raises: ValueError: another policy has its name or its colour."""
     same = [p.name for p in _policies.values() if p.name == policy.name or p.colour == policy.colour]
     if same:
         raise ValueError(f"the policy {policy.name!r} has the name or the colour of {join(same)}")
@@ -109,7 +109,7 @@ def _add(policy: Policy) -> None:
 
 
 def _load() -> None:
-    """A module of these two packages has its policies in POLICIES, or none."""
+    """Loads the policies of these two packages: the lists POLICIES of their modules."""
     for package in (__name__, "sa_atp.lab.parameters.policies"):
         folder = __path__ if package == __name__ else importlib.import_module(package).__path__
         for module in pkgutil.iter_modules(folder):

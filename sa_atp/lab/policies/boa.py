@@ -1,4 +1,4 @@
-"""BOA: batch sizes that follow each worker's speed; alone, and with help for what comes and goes."""
+"""BOA: batch sizes that follow each worker's speed; alone, and with help against temporary slowness."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from sa_atp.steps.step import Host, StepRunner, Workload
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoaPlan:
-    """[boa]: of the policies boa and sa-atp+boa. The global batch is topology.workers times job.batch_size."""
+    """[boa], for the policies boa and sa-atp+boa. The global batch is topology.workers times job.batch_size."""
 
     least: int = setting(1, between=(0, 1 << 20))
-    """Samples that each worker has at least."""
+    """Smallest batch of a worker, in samples."""
     most: int = setting(0, between=(0, 1 << 20))
-    """Samples that each worker has at most, as its memory allows; 0: any number."""
+    """Largest batch of a worker, as its memory allows; 0: no limit."""
     granularity: int = setting(1, between=(1, 1 << 20))
     """Batch sizes are multiples of this."""
     least_gain: float = setting(LEAST_GAIN, between=(0.0, 1.0))
-    """Share of a step's time that new sizes must be expected to save, besides the error of the speed models."""
+    """Share of a step's time that new sizes have to save, beyond the error of the speed models."""
     measurements: int = setting(LEAST_MEASUREMENTS, between=(1, 1000))
-    """Of each worker, before sizes change for the first time."""
+    """Measurements of each worker before sizes change for the first time."""
 
 
 class Boa(SwitchPolicy):
     name = "boa"
     title = "BOA"
     summary = (
-        "As ATP, and the batch is shared among the workers by how fast each was measured to be (a min-max integer "
-        "program), so that all are done at one time; the update is the mean over the same global batch."
+        "As ATP, and the batch is divided among the workers by their measured speeds (a min-max integer program), so "
+        "that all finish at the same time; the update is the mean over the same global batch."
     )
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#999933"
@@ -48,7 +48,7 @@ class Boa(SwitchPolicy):
             raise UserError(f"{where}: policy {self.name}: {error}") from None
 
     def orchestrator(self, plan: PlanTables) -> Orchestrator:
-        """What decides a run's batch sizes. Raises: UserError: they cannot be dealt."""
+        """Makes the object that chooses a run's batch sizes. Raises: UserError: the batch cannot be divided."""
         own: BoaPlan = self.settings_in(plan)
         workers = plan.topology.workers
         batch = workers * plan.job.batch_size
@@ -74,7 +74,7 @@ class HelpedBoa(Boa):
     name = "sa-atp+boa"
     title = "SA-ATP with BOA"
     summary = (
-        "Batch sizes as with BOA for what is always slow, and help as with SA-ATP for what is slow now and then; the "
+        "Batch sizes as with BOA against permanent slowness, and help as with SA-ATP against temporary slowness; the "
         "update is the mean over the same global batch."
     )
     source = "this project"

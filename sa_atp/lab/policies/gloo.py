@@ -7,8 +7,8 @@ class Gloo(PeerPolicy):
     name = "gloo"
     title = "Gloo ring"
     summary = (
-        "Every worker computes its shard, PyTorch's Gloo sums all gradients in a ring of TCP connections, and everybody "
-        "waits for the slowest; the update is the mean over all shards, summed in float32."
+        "Every worker computes its shard, PyTorch's Gloo sums all gradients in a ring of TCP connections, and all "
+        "workers wait for the slowest; the update is the mean over all shards, summed in float32."
     )
     source = "Gloo, the collective communications library that PyTorch has for CPUs"
     colour = "#4477AA"

@@ -1,7 +1,7 @@
-"""What a policy is: what workers do with their time, and what happens to updates.
+"""The interface of a policy: what workers do in a step, and how updates are made and applied.
 
-A policy knows no socket, process or clock. The same one runs in real processes, in an emulated network and in virtual
-time, because all that it does goes through a `Host`, and all that takes time is an effect that it yields (steps/step.py).
+A policy uses no socket, process or clock: it acts through a `Host`, and yields everything that takes time as an effect
+(steps/step.py). So the same policy runs in real processes, in an emulated network and in virtual time.
 """
 
 from abc import ABC, abstractmethod
@@ -18,17 +18,17 @@ BACKENDS = ("local", "sim", "mininet")
 
 
 class Family(Enum):
-    """How updates travel, which decides what processes a run has."""
+    """The way that updates travel, which decides which processes a run has."""
 
     SWITCH = "switch"
-    """Synchronous: every worker gets the same sum in every step, through the switch or from a parameter server."""
+    """Synchronous: every worker gets the same sum in every step, from the switch or a parameter server."""
     PEERS = "peers"
-    """Synchronous, among the workers alone."""
+    """Synchronous, by an all-reduce among the workers."""
     PARAMETERS = "parameters"
-    """Parameters live on a server; workers pull them and push updates."""
+    """Parameters on a server: workers pull them and push updates."""
 
 
-# --- what a policy reads of a plan ------------------------------------------------------------------------------------
+# --- the part of a plan that policies read ----------------------------------------------------------------------------
 
 
 class TopologyTable(Protocol):
@@ -60,7 +60,7 @@ class RunTable(Protocol):
 
 
 class PlanTables(Protocol):
-    """What policies need of a plan. `plans.plan.Plan` is one."""
+    """The part of a plan that policies read; `plans.plan.Plan` implements it."""
 
     @property
     def run(self) -> RunTable: ...
@@ -71,36 +71,36 @@ class PlanTables(Protocol):
     @property
     def help(self) -> HelpTable: ...
     def settings_of(self, table: str) -> Any:
-        """A policy's own table (see Policy.settings), with defaults for what the plan leaves out."""
+        """A policy's own table (`Policy.settings`), with defaults for keys that the plan leaves out."""
 
 
 # --- policies ---------------------------------------------------------------------------------------------------------
 
 
 class Policy(ABC):
-    """One instance a policy, without state: what a run needs to remember is in what the methods return."""
+    """A policy. It has one instance, without state: the state of a run is in the objects that its methods return."""
 
     name: ClassVar[str]
-    """In plans and records: "sa-atp"."""
+    """Its name in plans and records, as "sa-atp"."""
     title: ClassVar[str]
-    """In reports: "SA-ATP"."""
+    """Its name in reports, as "SA-ATP"."""
     summary: ClassVar[str]
     """One sentence: what workers do with their time, and what happens to updates."""
     source: ClassVar[str]
-    """Where it is published."""
+    """The publication."""
     colour: ClassVar[str]
-    """In all figures, "#rrggbb"; nobody else's."""
+    """Its colour in all figures, "#rrggbb", of no other policy."""
     place: ClassVar[int] = 1000
-    """Where it stands in lists and documents: smaller ones first."""
+    """Sort key in lists and documents."""
     family: ClassVar[Family]
     backends: ClassVar[tuple[str, ...]] = BACKENDS
-    """Where it runs."""
+    """Backends that can run it."""
     modules: ClassVar[tuple[str, ...]] = ()
-    """Packages that it needs, and that not everybody has installed."""
+    """Optional packages that it needs."""
     settings: ClassVar[type[Any] | None] = None
-    """Keys of its own: a frozen dataclass of fields made by `tables.setting`, which a plan has as table [NAME]."""
+    """Its own keys: a frozen dataclass of fields made by `tables.setting`, the table [NAME] of a plan."""
     table: ClassVar[str] = ""
-    """The name of that table, if it is not the policy's; policies may share one."""
+    """The name of that table, if not the policy's; policies may share one."""
 
     def check(self, plan: PlanTables, where: str) -> None:  # noqa: B027 (most policies run every plan)
         """Refuses plans that this policy cannot run. Args: where: the plan's name. Raises: UserError, in one line."""
@@ -110,13 +110,13 @@ class Policy(ABC):
         return plan.settings_of(self.table or self.name)
 
     def shards(self, plan: PlanTables) -> int:
-        """How many workers' shards an update is made of."""
+        """Number of shards in an update."""
         return plan.topology.workers
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
-        """About how many times longer a step takes than one without stragglers: for telling how long a run will take.
+        """About how many times longer a step takes than one without stragglers, to estimate the time of a run.
 
-        Args: slow: how many times slower the slowest worker usually is.
+        Args: slow: slowdown of the slowest worker in a typical step.
         """
         return slow
 
@@ -132,28 +132,28 @@ class SwitchPolicy(Policy):
         return HelpGrade.NONE
 
     def seats(self, plan: PlanTables) -> int:
-        """How many workers are in a sum, the first that are done; 0: all are (protocol section 10.6)."""
+        """Number of workers in a sum, the first to finish; 0: all (protocol section 10.6)."""
         return 0
 
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
     ) -> StepRunner:
-        """What one worker does in its steps.
+        """Makes the object that runs a worker's steps.
 
-        Args: pause_us: for how long it stops in the middle of a step.
+        Args: pause_us: returns the pause in the middle of a step.
         """
         helps = self.help_grade(plan) is not HelpGrade.NONE
         return Stepper(host, workload, helps=helps, patience=plan.help.patience, pause_us=pause_us)
 
 
 class PeerPolicy(Policy):
-    """Synchronous, by a collective operation of a library: no switch and no server of ours has a part in it."""
+    """Synchronous, by a library's all-reduce among the workers, without this project's switch or servers."""
 
     family = Family.PEERS
 
 
 class ParameterPolicy(Policy):
-    """Parameters live on a server; workers pull them and push updates, each at its own pace.
+    """Parameters on a server: workers pull them and push updates, each at its own pace.
 
     The server applies plain SGD: parameters -= learning rate x weight x update. An update is the mean gradient over the
     samples that a worker computed; momentum would mix updates of different staleness, which the weights keep apart.
@@ -163,14 +163,14 @@ class ParameterPolicy(Policy):
 
     @abstractmethod
     def rules(self, plan: PlanTables) -> Rules:
-        """What the server decides: pure, with the time as an argument."""
+        """The server's rules: pure, with the time as an argument."""
 
     def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
-        """What a worker decides; the same."""
+        """A worker's rules, likewise."""
         return WorkerRules(rank, plan.topology.workers)
 
     def terms(self, plan: PlanTables, **more: Any) -> Terms:
-        """What a job is run with. Args: more: bound, helpers."""
+        """The settings of a job. Args: more: bound, helpers."""
         return Terms(
             world_size=plan.topology.workers,
             micro_batches=plan.job.micro_batches,
@@ -180,5 +180,5 @@ class ParameterPolicy(Policy):
         )
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
-        """A clock's worth of samples is computed at the speed of all workers together, or of the slowest: between."""
+        """The mean of two cases: the samples of a clock are computed at all workers' speed, or at the slowest one's."""
         return (1 + slow) / 2

@@ -1,4 +1,4 @@
-"""A parameter server that sums, synchronously; no switch does."""
+"""A parameter server that sums synchronously, without switches."""
 
 from sa_atp.lab.policies.policy import SwitchPolicy
 
@@ -7,7 +7,7 @@ class PlainServer(SwitchPolicy):
     name = "ps"
     title = "Parameter server"
     summary = (
-        "Every worker computes its shard, a parameter server sums all gradients, and everybody waits for the slowest; "
+        "Every worker computes its shard, a parameter server sums all gradients, and all workers wait for the slowest; "
         "the update is the same as ATP's."
     )
     source = "Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014, run synchronously"

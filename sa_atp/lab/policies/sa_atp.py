@@ -1,15 +1,15 @@
-"""SA-ATP: ATP, and whoever waits helps whoever is slow."""
+"""SA-ATP: ATP, and workers that wait help slow ones."""
 
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.packets.message_fields import HelpGrade
 
 
-class SaAtp(SwitchPolicy):
+class SaAtpPolicy(SwitchPolicy):
     name = "sa-atp"
     title = "SA-ATP"
     summary = (
-        "As ATP, and workers that wait compute micro-batches of those that are slow (help.grade says how); the update "
-        "is the same as ATP's, from the same samples."
+        "As ATP, and workers that wait compute micro-batches of slow workers (help.grade says how); the update is the "
+        "same as ATP's, from the same samples."
     )
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#882255"
@@ -22,4 +22,4 @@ class SaAtp(SwitchPolicy):
         return 1.3
 
 
-POLICIES = (SaAtp(),)
+POLICIES = (SaAtpPolicy(),)

@@ -1,8 +1,8 @@
-"""Sync-opt: more workers than a sum needs; it is that of the first gradients, and late ones are dropped.
+"""Sync-opt: synchronous SGD with backup workers; a sum has the first gradients, and late ones are dropped.
 
 J. Chen, X. Pan, R. Monga, S. Bengio, R. Jozefowicz, Revisiting Distributed Synchronous SGD, 2016, section 3: of N + b
-workers the gradients of the first N are summed. Here the switch sums them: a sum has N seats, and who has computed its
-gradient asks the parameter server for one (protocol section 10.6).
+workers the gradients of the first N are summed. Here the switch sums them: a sum has N seats, and a worker that has
+computed its gradient asks the parameter server for one (protocol section 10.6).
 """
 
 from collections.abc import Callable
@@ -21,11 +21,11 @@ from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class SyncOptSettings:
     """[sync-opt]"""
 
     backups: int = setting(1, between=(0, 63))
-    """b of the N + b workers: how many gradients of each step are not waited for. Fewer than N."""
+    """b of the N + b workers: number of gradients that a step does not wait for. Fewer than N."""
 
 
 class BackupStepper:
@@ -38,11 +38,11 @@ class BackupStepper:
         self._pause_us = pause_us
         member = host.membership
         self._rank, self._map = member.rank, member.map
-        # a workload's gradients are made to be summed over all ranks: their sum over the seats is the mean of these
+        # gradients are scaled for a sum over all ranks; this factor makes the sum over the seats a mean
         self._weight = np.float32(member.world_size / member.seats)
 
     def run(self, step: int) -> Steps:
-        """See StepRunner. The sum in it is that over the seats; what is applied is the mean of their gradients."""
+        """See `StepRunner`. The record has the sum over the seats; the mean of their gradients is applied."""
         record = StepRecord(step, self._host.now_us())
         number = self._host.helping.begin_step()
         sum_ = self._host.begin(self._workload.values)
@@ -59,7 +59,7 @@ class BackupStepper:
         return record, sum_
 
     def _shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
-        """Its micro-batches' gradients; None: the sum was there first, so that nobody needs them."""
+        """Computes its micro-batches' gradients. Returns: them; None: the sum completed first, and does not need them."""
         parts: list[Values] = []
         pause_us = self._pause_us(step)
         for m in range(self._map.micro_batches):
@@ -95,7 +95,7 @@ class BackupStepper:
                 record.micro_batches = len(parts)
                 return
             if reply is not None:
-                return  # all seats are taken: it is late, and dropped
+                return  # all seats are taken: the shard is dropped
 
 
 class SyncOpt(SwitchPolicy):
@@ -108,14 +108,14 @@ class SyncOpt(SwitchPolicy):
     source = "Chen et al., Revisiting Distributed Synchronous SGD, 2016"
     colour = "#332288"
     place = 30
-    settings = Settings
+    settings = SyncOptSettings
 
     def check(self, plan: PlanTables, where: str) -> None:
         workers, backups = plan.topology.workers, self.settings_in(plan).backups
         if backups >= workers - backups:
             raise UserError(
-                f"{where}: sync-opt.backups = {backups} of topology.workers = {workers} leaves {workers - backups} whose "
-                f"gradients are summed: expected fewer backups than that, 0 to {(workers - 1) // 2}"
+                f"{where}: sync-opt.backups = {backups} of topology.workers = {workers} leaves {workers - backups} workers "
+                f"in a sum: expected fewer backups than that, 0 to {(workers - 1) // 2}"
             )
 
     def shards(self, plan: PlanTables) -> int:

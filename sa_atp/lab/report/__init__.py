@@ -1,9 +1,10 @@
-"""What a run leaves in its folder: data, figures, a timeline and a page, all drawn from a `RunResult`."""
+"""The report of a run: data files, figures, a timeline and an HTML page, all made from a `RunResult`."""
 
 import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from sa_atp.basics.errors import MissingPartError, SaAtpError
 from sa_atp.lab.report import files, html
@@ -17,14 +18,14 @@ __all__ = ["DrawingError", "draw", "drawing", "finished", "load", "summarise", "
 
 
 class DrawingError(SaAtpError):
-    """The data is written; what is drawn from it could not be."""
+    """The data of a run is written, but its figures or page could not be drawn."""
 
 
 @contextlib.contextmanager
 def drawing(again: str) -> Iterator[None]:
-    """Whatever goes wrong while something is drawn is a DrawingError: what was run is none the worse for it.
+    """Turns every error in the block into a DrawingError, but for MissingPartError.
 
-    Args: again: a command that draws it anew. MissingPartError stays what it is.
+    Args: again: a command that draws the report again.
     """
     try:
         yield
@@ -35,26 +36,28 @@ def drawing(again: str) -> Iterator[None]:
         raise DrawingError(f"not drawn: {what}; the data is written, and `{again}` draws it again") from error
 
 
-def write_report(result: RunResult, folder: Path) -> list[Path]:
-    """Writes everything into a folder, which is made if it is not there: first the data, then what is drawn from it.
+def write_report(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
+    """Writes a report into a folder, which it makes if necessary: first the data, then figures and page.
 
-    Without matplotlib, everything but the figures is written, and a line on standard error says how to get it.
+    Without matplotlib it leaves the figures out, and a line on standard error says how to get it.
 
-    Returns: the files. Raises: UserError: the data cannot be written. DrawingError: it is written.
+    Args: summary: the run's, if it is computed already.
+
+    Returns: the files. Raises: UserError: the data cannot be written. DrawingError: only drawing failed.
     """
-    folder = Path(folder)
-    written = write_data(result, folder)
+    folder, summary = Path(folder), summary or summarise(result)
+    written = write_data(result, folder, summary)
     with drawing(f"sa-atp plot {folder}"):
         try:
-            return written + draw(result, folder)
+            return written + draw(result, folder, summary)
         except MissingPartError:
             print(f"sa-atp: no figures: matplotlib is not installed: {INSTALL}", file=sys.stderr)
             left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
-            return [*written, files.write_text(folder / "report.html", html.render(result, (), left_out))]
+            return [*written, files.write_text(folder / "report.html", html.render(result, (), left_out, summary))]
 
 
-def draw(result: RunResult, folder: Path) -> list[Path]:
+def draw(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
     """Draws figures and report.html. Raises: MissingPartError without matplotlib; UserError as `write_report`."""
     drawn, left_out = figures.draw_all(result, folder)
-    page = html.render(result, drawn, left_out)
+    page = html.render(result, drawn, left_out, summary)
     return [*(figure.path for figure in drawn), files.write_text(folder / "report.html", page)]

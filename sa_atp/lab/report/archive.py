@@ -1,4 +1,4 @@
-"""run.json: a whole RunResult as data, so that everything can be drawn again.
+"""run.json: a whole RunResult as data, so that the report can be drawn again.
 
 Records are stored as columns and rows. JSON has no NaN: a loss that is NaN is null, infinities are "inf" and "-inf".
 """
@@ -42,7 +42,7 @@ def decode(data: Any) -> RunResult:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise BadRun(f'it has no "format": "{FORMAT}"')
     if data.get("version") != VERSION:
-        raise BadRun(f"its version is {data.get('version')!r}, and this release reads {VERSION}")
+        raise BadRun(f"its version is {data.get('version')!r}; this release reads version {VERSION}")
     try:
         plan = parse_tables(_get(data, "plan", dict), "its plan")
     except (UserError, OverflowError) as error:
@@ -58,7 +58,7 @@ def decode(data: Any) -> RunResult:
 
 
 def jsonable(value: Any) -> Any:
-    """Data with only what JSON has: tuples become lists, NaN becomes None, whatever else is unknown its text."""
+    """Converts data to JSON types: tuples become lists, NaN becomes None, objects of other types their text."""
     if isinstance(value, dict):
         return {str(key): jsonable(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -83,7 +83,7 @@ def _encode_rows(kind: type, records: list[Any]) -> dict[str, Any]:
 
 def _decode_run(data: Any) -> PolicyRun:
     if not isinstance(data, dict):
-        raise BadRun("one of its runs is no object")
+        raise BadRun("one of its runs is not an object")
     return PolicyRun(
         _get(data, "policy", str),
         _get(data, "repetition", int),
@@ -107,7 +107,7 @@ def _decode_run(data: Any) -> PolicyRun:
 def _decode_rows(kind: type, data: dict[str, Any], name: str) -> list[Any]:
     types = {field: hint for field, hint in typing.get_type_hints(kind).items() if not field.startswith("_")}
     columns, rows = _get(data, "columns", list), _get(data, "rows", list)
-    # what has a default came later, and older runs lack it
+    # fields with a default were added later, and older runs lack them
     needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
     is_known = all(isinstance(column, str) for column in columns) and len(set(columns)) == len(columns)
     if not is_known or not set(needed) <= set(columns) <= set(types):
@@ -144,7 +144,7 @@ def _decode_float(value: Any, where: str) -> float:
     if value is None:
         return math.nan
     if value in ("inf", "-inf") or (isinstance(value, int | float) and not isinstance(value, bool)):
-        with contextlib.suppress(OverflowError):  # a whole number that is too large
+        with contextlib.suppress(OverflowError):  # an integer too large for a float
             return float(value)
     raise BadRun(f"{where} is {value!r}, not a number")
 

@@ -1,7 +1,6 @@
-"""The folder of a run: what is written into it, and how it is read back.
+"""The data files in the folder of a run: writing and reading.
 
-Every file is written under another name first and then renamed, so that an interruption leaves either the whole file or
-none.
+Every file is written under another name and then renamed, so that an interruption leaves the whole file or none.
 """
 
 import csv
@@ -28,17 +27,17 @@ RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
 
 
-def write_data(result: RunResult, folder: Path) -> list[Path]:
-    """Writes everything that is data: manifest.json, iterations.csv, summary.json, timeline.json, run.json.
+def write_data(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
+    """Writes the data files: manifest.json, iterations.csv, summary.json, timeline.json, run.json.
 
-    Raises: UserError if the folder cannot be written.
+    Raises: UserError: the folder cannot be written.
     """
     return [
         write_text(folder / "manifest.json", _json(manifest(result), indent=2)),
         write_text(folder / "iterations.csv", iterations_csv(result)),
-        write_text(folder / "summary.json", _json(summarise(result), indent=2)),
+        write_text(folder / "summary.json", _json(summary or summarise(result), indent=2)),
         write_text(folder / "timeline.json", _json(trace(result))),
-        # last: a folder with a run.json is a finished run
+        # written last: a folder with run.json is a finished run
         write_text(folder / RUN, _json(archive.encode(result))),
     ]
 
@@ -64,9 +63,9 @@ def load(folder: Path) -> RunResult:
 
 
 def finished(folder: Path, plan: Plan) -> RunResult | None:
-    """The run of a plan that a folder holds; None: it holds no run.
+    """The run in a folder, if it is one of this plan; None: the folder has no run.
 
-    Raises: UserError: it holds a run of another plan, or something that cannot be read.
+    Raises: UserError: the folder has a run of another plan, or an unreadable one.
     """
     if not (folder / RUN).is_file():
         return None
@@ -82,7 +81,7 @@ def finished(folder: Path, plan: Plan) -> RunResult | None:
 
 
 def manifest(result: RunResult) -> dict[str, Any]:
-    """What is needed to repeat the run: the run's manifest, and what the result knows besides."""
+    """All that is needed to repeat the run: the run's manifest, with further entries from the result."""
     known = {
         "plan_path": result.plan_path,
         "plan": result.plan.as_dict(),
@@ -96,8 +95,8 @@ def manifest(result: RunResult) -> dict[str, Any]:
 
 
 def iterations_csv(result: RunResult) -> str:
-    """A row per policy, repetition, job, step and worker. Times in seconds, to the microsecond; NaN is an empty field.
-    `counted` is 1 in rows that means and percentiles are of, and 0 in those of the warm-up and of steps not finished.
+    """A row per policy, repetition, job, step and worker. Times are seconds, to the microsecond; NaN is an empty field.
+    `counted` is 1 in rows that enter means and percentiles, and 0 in the warm-up and in unfinished steps.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -114,7 +113,7 @@ def iterations_csv(result: RunResult) -> str:
 
 
 def write_text(path: Path, text: str) -> Path:
-    """Writes a file so that it is there as a whole or not at all. Raises: UserError."""
+    """Writes a text file as a whole or not at all. Raises: UserError."""
 
     def write(part: Path) -> None:
         part.write_text(text, encoding="utf-8")
@@ -123,7 +122,7 @@ def write_text(path: Path, text: str) -> Path:
 
 
 def write_file(path: Path, write: Callable[[Path], None]) -> Path:
-    """Lets `write` make a file under another name, and gives it its own once it is on the disk. Raises: UserError."""
+    """Has `write` make a file under another name, and renames it once it is on disk. Raises: UserError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

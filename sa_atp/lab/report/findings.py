@@ -1,4 +1,4 @@
-"""What a run shows, in sentences. Each is worked out from the records; none is taken for granted."""
+"""The findings of a run in sentences, each derived from the records."""
 
 import math
 from collections import defaultdict
@@ -16,22 +16,20 @@ from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import digits, duration, factor, in_words, number, percent, plural, policy_name, situation
 from sa_atp.lab.runs.records import RunResult
 
-BUSY = 0.5  # of the cores: what devices take beyond that, they often wait for
+BUSY = 0.5  # share of the cores; emulated devices that want more are often late
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something that a reader must know before trusting the numbers."""
+    """A warning about the numbers of a run."""
 
     level: Literal["wrong", "doubt"]
-    """wrong: a result is bad. doubt: it may be good, but say so."""
+    """wrong: a result is bad. doubt: a result may be inaccurate."""
     text: str
 
 
 def headline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
-    """The policy to compare with the baseline in titles: the fastest, or the next one where the baseline is the fastest;
-    None if nothing is to compare.
-    """
+    """The policy to compare with the baseline in titles: the fastest other one; None: there is nothing to compare."""
     base = stats.baseline(result, found)
     return comparing.fastest([each for each in found if base is not None and each is not base])
 
@@ -49,7 +47,7 @@ def iteration_time(result: RunResult) -> str:
         if rivals:
             return _baseline_has_rivals(result, base, rivals, len(found))
         return _baseline_is_best(result, base, found)
-    # as the table does: against the baseline
+    # against the baseline, as in the table
     how = comparing.iterations(result, base, best)
     assert how is not None
     if not how.is_clear:
@@ -63,7 +61,10 @@ def iteration_time(result: RunResult) -> str:
 
 
 def _baseline_has_rivals(result: RunResult, base: PolicyStats, others: Sequence[PolicyStats], count: int) -> str:
-    """The baseline is not clearly slower than the fastest. Args: others: that are not, either; count: of all policies."""
+    """The title if the baseline is not clearly slower than the fastest.
+
+    Args: others: further policies that are not; count: number of all policies.
+    """
     names = join([policy_name(each.policy) for each in (*others, base)])
     compared = [comparing.iterations(result, base, each) for each in others]
     if any(how is not None and how.verdict == "unclear" for how in compared):
@@ -74,7 +75,7 @@ def _baseline_has_rivals(result: RunResult, base: PolicyStats, others: Sequence[
 
 
 def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[PolicyStats]) -> str:
-    """It is clearly faster than all others."""
+    """The title if the baseline is clearly faster than all others."""
     other = comparing.fastest([each for each in found if each is not base])
     how = comparing.iterations(result, base, other) if other is not None else None
     assert other is not None
@@ -89,13 +90,13 @@ def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[Poli
 
 
 def _of_fewer_samples(result: RunResult, base: PolicyStats, other: PolicyStats) -> str:
-    """Where iterations are not of as much work."""
+    """A note if iterations of the two policies differ in their number of samples."""
     mine, theirs = (samples_of(each.policy, result.plan) for each in (other, base))
     return f", of {number(mine)} samples in place of {number(theirs)}," if mine and theirs and mine != theirs else ""
 
 
 def samples_of(policy: str, plan: Plan) -> int | None:
-    """Of how many samples an update is made; None: this release does not know the policy."""
+    """Number of samples in an update; None: this release does not know the policy."""
     if policy not in policies.names():
         return None
     return policies.find(policy).shards(plan) * plan.job.batch_size
@@ -127,7 +128,7 @@ def training(result: RunResult) -> str:
     best = min((each for each in found if each.policy in times), key=lambda each: times[each.policy])
     others = [each for each in found if each is not best]
     base = next((each for each in others if each.policy == result.plan.run.policies[0]), None)
-    # against the baseline; where that is the best itself, or is missing, against the next
+    # against the baseline, or against the next policy if the baseline is the best or missing
     other = base or min(others, key=lambda each: times.get(each.policy, math.inf), default=None)
     name, after = policy_name(best.policy), duration(times[best.policy])
     if other is None:
@@ -154,12 +155,12 @@ def _nobody_reached(result: RunResult, found: Sequence[PolicyStats], goal: str) 
 
 
 def _not_always(policy: PolicyStats, target: float) -> str:
-    """Of a policy that has no mean time: whether it has reached the target all the same, now and then."""
+    """A note on a policy without a mean time that reached the target in some repetitions."""
     return " in all repetitions" if policy.reached_s(target) else ""
 
 
 def same_training(result: RunResult) -> str:
-    """Whether the policies trained the same model, step for step; nothing if there is only one."""
+    """Whether the policies trained the same model, step for step; empty if there is only one."""
     losses: dict[tuple[int, int, int], list[float]] = defaultdict(list)
     evaluated = set()
     for run in result.runs:
@@ -169,10 +170,10 @@ def same_training(result: RunResult) -> str:
     shared = [found for found in losses.values() if len(found) > 1]
     if not shared or len(evaluated) < 2:
         return ""
-    # no number is as far as may be from any number, and equal to another one that is none
+    # NaN is infinitely far from a number, and equal to NaN
     finite = [[loss for loss in found if math.isfinite(loss)] for found in shared]
     if any(0 < len(numbers) < len(found) for numbers, found in zip(finite, shared, strict=True)):
-        return "Some of the policies' held-out losses are no numbers: where that is so, training has diverged."
+        return "Some of the policies' held-out losses are NaN or infinite: there, training has diverged."
     apart = max((max(numbers) - min(numbers) for numbers in finite if numbers), default=0.0)
     if apart < 1e-6:
         who = "both policies" if len(evaluated) == 2 else f"all {in_words(len(evaluated))} policies"
@@ -181,7 +182,7 @@ def same_training(result: RunResult) -> str:
 
 
 def device_speed(result: RunResult) -> str:
-    """What the times are times of."""
+    """How the speed of devices is emulated, and so what the times mean."""
     per_sample = result.plan.job.compute_us_per_sample
     if result.devices == "simulated":
         return "Devices and network are simulated: all times are virtual, and the same for the same seed." + _by_flows(
@@ -190,7 +191,7 @@ def device_speed(result: RunResult) -> str:
     if result.devices == "cpu":
         share = result.plan.job.cpu_share
         return (
-            f"Devices are CPUs: each gradient is really computed, and then CPU time is used up until a host with "
+            f"Devices are CPUs: each gradient is really computed, and then the worker burns CPU time until a host with "
             f"{share:g} of a core has taken {duration(per_sample / 1e6, short=True)} per sample. Slow hosts have less."
         )
     if result.devices == "real":
@@ -202,33 +203,33 @@ def device_speed(result: RunResult) -> str:
 
 
 def _by_flows(result: RunResult) -> str:
-    """Which policies were simulated without packets."""
+    """A note on the policies that were simulated with flows instead of packets."""
     networks = result.manifest.get("networks") or {}
     found = [policy_name(policy) for policy, network in networks.items() if network == "flows"]
     if not found:
         return ""
     whose = "" if len(found) == len(networks) else f" of {join(found)}"
-    return f" The network{whose} is one of flows, without packets (docs/flow-model.md)."
+    return f" The network{whose} is simulated as flows, without packets (docs/flow-model.md)."
 
 
 def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
-    """What is wrong or doubtful about a run, the worst first."""
+    """Warnings about a run, the worst first."""
     wrong, doubt = [], []
     names = {policy: policy_name(policy) for policy in summary["policies"]}
     for policy, each in summary["policies"].items():
         if each["sums_wrong"]:
             wrong.append(
                 f"{names[policy]}: {each['sums_wrong']:,} of {plural(each['sums_checked'], 'sum')} were WRONG. "
-                "The gradients that were applied are not the sums they should be; do not use these results."
+                "Wrong gradients were applied; do not use these results."
             )
         elif not each["sums_checked"]:
             only = (result.manifest.get("networks") or {}).get(policy) == "flows"
-            why = " Only the sizes of gradients were on their way." if only else ""
+            why = " Only sizes of gradients were simulated, without values." if only else ""
             doubt.append(f"{names[policy]}: no sum was checked.{why}")
         if not each["iterations"]:
-            wrong.append(f"{names[policy]}: not a single iteration was recorded.")
+            wrong.append(f"{names[policy]}: no iteration was recorded.")
         elif each["iterations_counted"] == each["iterations"] and result.plan.run.warm_up:
-            doubt.append(f"{names[policy]}: no steps beyond the warm-up, so that its steps count as well.")
+            doubt.append(f"{names[policy]}: no steps after the warm-up, so the warm-up counts.")
         ratio = each["ratio_to_fluid_bound"]
         if ratio is not None and ratio < 0.98:
             doubt.append(f"{names[policy]}: faster than the fluid bound, {_why_faster(policy)}")
@@ -242,40 +243,40 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
     program = result.manifest.get("program") or {}
     if program.get("made_from_these_sources") is False:
         doubt.append(
-            f"The compiled P4 program {program.get('name')} is older than its sources: what was changed in p4src did not "
-            "run. scripts/compile makes it anew."
+            f"The compiled P4 program {program.get('name')} is older than its sources: changes in p4src were not run. "
+            "scripts/compile compiles it again."
         )
     if str(result.manifest.get("commit") or "").endswith("+changes"):
-        doubt.append("The source tree had changes that were not committed: the commit alone does not repeat this run.")
+        doubt.append("The source tree had uncommitted changes: the commit alone does not reproduce this run.")
     return [Remark("wrong", text) for text in wrong] + [Remark("doubt", text) for text in doubt]
 
 
 def _why_faster(policy: str) -> str:
     if policy in policies.names() and policies.find(policy).family is Family.PARAMETERS:
-        return "as a short run can be: it ends before slow workers have pushed what they are at. More steps tell more."
-    return "which cannot be; the emulation is off."
+        return "as a short run can be: it ends before slow workers have pushed their last updates. Use more steps."
+    return "which is impossible: the emulation was inaccurate."
 
 
 def _busy(result: RunResult) -> list[str]:
-    """Emulated devices share this machine's cores: where they want most of them, pieces of work are late by chance."""
+    """A warning if emulated devices want so many of the machine's cores that their work is late at random."""
     cores = result.manifest.get("cpus")
     if result.devices != "emulated" or not isinstance(cores, int):
         return []
     by_repetition: dict[tuple[str, int], float] = defaultdict(float)
     for run in result.runs:
-        by_repetition[run.policy, run.repetition] += run.device_cores  # of all jobs at once
+        by_repetition[run.policy, run.repetition] += run.device_cores  # concurrent jobs add up
     wanted = max(by_repetition.values(), default=0.0)
     if wanted <= BUSY * cores:
         return []
     return [
-        f"While all emulated devices compute they want {digits(wanted, 2)} of this machine's {plural(cores, 'core')}, and "
-        "the network needs some as well: pieces of work are late by chance, and times are those of a busy machine. A "
-        "larger job.compute_us_per_sample, or a smaller model, leaves room."
+        f"When all emulated devices compute, they need {digits(wanted, 2)} of this machine's {plural(cores, 'core')}, and "
+        "the network needs some as well: compute is late at random, and times are those of a busy machine. A larger "
+        "job.compute_us_per_sample or a smaller model helps."
     ]
 
 
 def _of_chance(result: RunResult) -> list[str]:
-    """A small difference between single runs may come of whatever else the machine did, or of which packets were lost."""
+    """A warning that a small difference between single runs may be chance."""
     found = stats.policies(result)
     base = stats.baseline(result, found)
     compared = [comparing.iterations(result, base, each) for each in found if base is not None and each is not base]

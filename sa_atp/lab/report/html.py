@@ -1,4 +1,4 @@
-"""report.html: everything on one page that needs nothing but itself."""
+"""report.html: the report as one self-contained page."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,21 +12,23 @@ from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name
 from sa_atp.lab.runs.records import RunResult
 
-MOST_SHOWN = 16  # of a plan's list, such as a trace; manifest.json has all
+MOST_SHOWN = 16  # entries of a list in the plan, such as a trace; manifest.json has all
 
 
 def render(
     result: RunResult,
     figures: Sequence[Drawn] = (),
     left_out: Mapping[str, str] | None = None,
+    summary: dict[str, Any] | None = None,
 ) -> str:
     """The page of a run, without any reference to other files or hosts.
 
     Args:
         figures: in order.
-        left_out: why figures are missing, by their names.
+        left_out: by name, why a figure is missing.
+        summary: the run's, if it is computed already.
     """
-    summary = summarise(result)
+    summary = summary or summarise(result)
     title = findings.iteration_time(result)
     body = [
         _remarks(findings.remarks(result, summary), "wrong"),
@@ -55,8 +57,8 @@ def render(
 
 
 _ABOUT_EMULATION = (
-    "So the times of iterations are those of devices of that speed, whatever this machine can do; packets, sums and "
-    "training are real, and what they take is in the times as well."
+    "So iteration times are those of devices of that speed, not of this machine; packets, sums and training are real, and "
+    "the times include them."
 )
 
 
@@ -71,7 +73,7 @@ def _remarks(remarks: Sequence[findings.Remark], level: str) -> str:
 
 
 def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
-    """The handful of numbers that a reader came for: of the policy in the title against the baseline."""
+    """The main numbers: the policy of the title against the baseline."""
     comparison, policies = summary["comparison"], summary["policies"]
     found = stats.policies(result)
     base, best = stats.baseline(result, found), findings.headline(result, found)
@@ -108,7 +110,7 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> str:
 
 
 def _figure(drawn: Drawn) -> str:
-    """Paper takes wide figures, whatever it measures in pixels."""
+    """A figure for wide and narrow screens; printed pages get the wide one."""
     return (
         f'<figure><picture><source media="screen and (max-width: {NARROW_BELOW}px)" srcset="{drawn.narrow}">'
         f'<img src="{drawn.wide}" alt="{escape(drawn.caption)}"></picture>'
@@ -119,7 +121,7 @@ def _figure(drawn: Drawn) -> str:
 def _numbers(summary: dict[str, Any]) -> str:
     policies, comparison = summary["policies"], summary["comparison"]
     if not policies:
-        return "<p>Nothing was recorded.</p>"
+        return "<p>No data was recorded.</p>"
     heads = []
     for policy in policies:
         baseline = "<small>baseline</small>" if policy == comparison["baseline"] else ""
@@ -136,7 +138,7 @@ def _numbers(summary: dict[str, Any]) -> str:
 
 
 def _plan(result: RunResult) -> str:
-    """The plan, a line per table of its file."""
+    """The plan, a row for each table."""
     lines = []
     for name, settings in result.plan.as_dict().items():
         shown = ", ".join(f"{key}&nbsp;=&nbsp;<b>{_value(value)}</b>" for key, value in settings.items())

@@ -1,6 +1,6 @@
-"""The look of report.html: system fonts, one measure, no colours but those that mean something."""
+"""The style sheet of report.html."""
 
-NARROW_BELOW = 800  # pixels: narrower screens get figures that are drawn for them
+NARROW_BELOW = 800  # pixels: narrower screens get the narrow figures
 
 STYLE = """\
 :root { color-scheme: light; --ink: #222; --faint: #666; --line: #ddd; --bad: #b22222; }

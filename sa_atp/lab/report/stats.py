@@ -1,8 +1,8 @@
-"""What the records of a run say in numbers: the arithmetic that summary, table and figures share.
+"""The statistics of a run, which summary, table and figures share.
 
-An iteration's time is the time between the ends of two steps of the job (`step_ends_s`), so that times add up to what the
-run took. The first `plan.run.warm_up` steps of a run do not count, unless it has no others. Repetitions are pooled, and so
-are jobs that ran at once.
+An iteration's time is the time between the ends of two steps of the job (`step_ends_s`), so that times add up to the run's.
+The first `plan.run.warm_up` steps of a run do not count, unless it has no others. Repetitions are pooled, and so are
+concurrent jobs.
 """
 
 import math
@@ -20,28 +20,28 @@ ACTIVITIES = ("compute", "help", "send", "wait", "pause")
 
 @dataclass(frozen=True, slots=True)
 class WorkerShare:
-    """One worker's part in one policy, means per counted step."""
+    """One worker's activities under one policy, as means per counted step."""
 
     worker: int
     seconds: dict[str, float]
-    """By activity. A pause is counted as such here, although it is part of an iteration's compute_s."""
+    """By activity. A pause is separate here, although it is part of an iteration's compute_s."""
     times_s: Measurements = field(repr=False)
-    """What its own steps took, from the beginning to its own end of each."""
+    """Times of its own steps, from its beginning to its end of each."""
     own: float
-    """Micro-batches of its own shard that it contributed."""
+    """Micro-batches that it contributed of its own shard."""
     helped: float
-    """Micro-batches of others that it contributed."""
+    """Micro-batches that it contributed of other shards."""
     unused: float
-    """Micro-batches that it computed for nothing."""
+    """Micro-batches that it computed in vain."""
     slowdown: float
     """Largest slow-down of its device."""
     slow_steps: float
-    """Share of the steps in which its device was slow, or in which it paused."""
+    """Share of steps in which its device was slow or it paused."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyStats:
-    """Everything that is derived from the runs of one policy: one for each repetition and job."""
+    """The statistics of one policy, from its runs: one for each repetition and job."""
 
     policy: str
     runs: list[PolicyRun]
@@ -62,7 +62,7 @@ class PolicyStats:
         return float(pooled.mean()) if len(pooled) else None
 
     def repetition_means_s(self) -> dict[int, float]:
-        """Mean iteration time of each repetition that took a step; of its jobs, where there are several, the mean."""
+        """Mean iteration time of each repetition with a step, averaged over concurrent jobs."""
         found: dict[int, list[float]] = defaultdict(list)
         for run, times in zip(self.runs, self.times_s, strict=True):
             if len(times):
@@ -83,7 +83,7 @@ class PolicyStats:
         return {job: float(times.mean()) for job, times in pooled.items() if len(times)}
 
     def fairness(self) -> list[float]:
-        """Jain's index of the jobs' speeds, for each repetition: 1 if all are as fast, 1/n if one of n has everything."""
+        """Jain's index of the jobs' speeds, for each repetition: 1 if all are equal, 1/n if one of n gets everything."""
         speeds: dict[int, list[float]] = defaultdict(list)
         for run, times in zip(self.runs, self.times_s, strict=True):
             if len(times):
@@ -91,7 +91,7 @@ class PolicyStats:
         return [sum(s) ** 2 / (len(s) * sum(x * x for x in s)) for s in speeds.values()]
 
     def streams(self) -> dict[str, float]:
-        """For each link between switches, how often a step's fragments went up it, mean over repetitions."""
+        """For each link between switches, the copies of a step's fragments that went up it, mean over repetitions."""
         found: dict[str, list[float]] = defaultdict(list)
         for run in self.runs:
             for link, count in run.streams.items():
@@ -100,7 +100,7 @@ class PolicyStats:
 
     @property
     def fluid_bound_s(self) -> float | None:
-        """Total work over total speed, mean over repetitions; None where it was not worked out."""
+        """Total work over total speed, mean over repetitions; None: not computed."""
         found = [run.fluid_bound_s for run in self.runs if run.fluid_bound_s > 0]
         return sum(found) / len(found) if found else None
 
@@ -114,7 +114,7 @@ class PolicyStats:
         return {kind: total[kind] / whole for kind in ACTIVITIES} if whole > 0 else {}
 
     def workers(self) -> list[WorkerShare]:
-        """What each worker did, by rank."""
+        """Each worker's activities, by rank."""
         rows: dict[int, list[Iteration]] = defaultdict(list)
         paused: dict[int, list[float]] = defaultdict(list)
         for run, iterations in zip(self.runs, self.counted, strict=True):
@@ -125,7 +125,7 @@ class PolicyStats:
         return [_share(worker, rows[worker], paused[worker]) for worker in sorted(rows)]
 
     def times_to_accuracy_s(self, target: float) -> list[float | None]:
-        """Per repetition that was evaluated: when held-out accuracy first reached the target."""
+        """For each evaluated repetition: when held-out accuracy first reached the target."""
         return [
             next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
             for run in self.runs
@@ -133,7 +133,7 @@ class PolicyStats:
         ]
 
     def reached_s(self, target: float) -> dict[int, float]:
-        """The same by repetition, of those that got there; of jobs that ran at once, the mean of those that did."""
+        """The same by repetition, for those that reached it; the mean of concurrent jobs that did."""
         found: dict[int, list[float]] = defaultdict(list)
         for run in self.runs:
             time = next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
@@ -142,13 +142,13 @@ class PolicyStats:
         return {repetition: sum(times) / len(times) for repetition, times in found.items()}
 
     def time_to_accuracy_s(self, target: float) -> float | None:
-        """Mean over repetitions; None unless every one of them got there (a mean of those that did would flatter)."""
+        """Mean over repetitions; None unless all reached it, since a mean of the others would be biased."""
         found = [time for time in self.times_to_accuracy_s(target) if time is not None]
         return sum(found) / len(found) if found and len(found) == len(self.runs) else None
 
 
 def policies(result: RunResult) -> list[PolicyStats]:
-    """The policies that have run, in the plan's order; the baseline, if it has run, is the first."""
+    """Statistics of the policies that ran, in the plan's order: the baseline, if it ran, is the first."""
     runs: dict[str, list[PolicyRun]] = {policy: [] for policy in result.plan.run.policies}
     for run in result.runs:
         runs.setdefault(run.policy, []).append(run)
@@ -162,9 +162,9 @@ def baseline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | N
 
 
 def reductions(base: PolicyStats, other: PolicyStats) -> list[float]:
-    """By how much a policy's iterations were shorter than the baseline's, 0.6 for 60 %, in each repetition that both ran.
+    """Relative reduction of a policy's iteration time against the baseline, 0.6 for 60 %, in each repetition of both.
 
-    Repetitions of one number have the same seed and ran one after the other: what they share does not count as spread.
+    Repetitions of one number have the same seed, so pairing them removes the spread that they share.
     """
     means = base.repetition_means_s()
     return [1 - mean / means[n] for n, mean in other.repetition_means_s().items() if means.get(n)]
@@ -177,27 +177,26 @@ def counted_steps(run: PolicyRun, warm_up: int) -> list[int]:
 
 
 def counted_iterations(run: PolicyRun, warm_up: int) -> list[Iteration]:
-    """Workers' own steps that count. Workers that are ahead of the job have such that the job does not get to; of steps
-    that were not finished it is not known how long they would have taken.
+    """Workers' own steps that count: without unfinished ones, and without those of workers ahead of the job that the job
+    never reaches.
     """
     first = min(counted_steps(run, warm_up), default=0)
     return [each for each in run.iterations if each.step >= first and each.is_finished]
 
 
 def step_ends_s(run: PolicyRun) -> dict[int, float]:
-    """When each step of a job was over, in seconds since its first one began, by its number and in order.
+    """The end of each step of a job, in seconds since its first one began, by number and in order.
 
-    That is when its sum is complete, and the first worker has it and has applied it. A worker may come later, because it
-    paused, or lost a packet; when others have done its work, they are in the next step by then. So the last worker's end
-    would count the time of its pause once for the step in which it paused, and nothing for those that it slept through.
-    The last step ends when the last worker has its sum: a run is not over before, whoever is how far behind.
+    A step ends when the first worker has applied its sum. Another worker may be later, because it paused or lost a packet,
+    while those who did its work are already in the next step; counting its end would charge the whole pause to one step,
+    and nothing to the steps that it slept through. The last step ends when the last worker has its sum.
     """
-    if run.step_ends_s:  # workers have clocks of their own: a step of the job is a step's worth of samples
+    if run.step_ends_s:  # workers have clocks of their own: a step of the job is the samples of one step
         return dict(enumerate(run.step_ends_s))
     ends: dict[int, float] = {}
     clocks: dict[int, float] = defaultdict(float)  # by worker
     for each in sorted((i for i in run.iterations if i.is_finished), key=lambda i: i.step):
-        # without a time written down, each of its steps begins where the last one ended
+        # records without times: each step of a worker begins where its last one ended
         clocks[each.worker] = clocks[each.worker] + each.iteration_s if math.isnan(each.end_s) else each.end_s
         ends[each.step] = min(ends.get(each.step, math.inf), clocks[each.worker])
     if ends:
@@ -206,14 +205,14 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
 
 
 def values_for(percentile: int) -> int:
-    """How many values a percentile takes: so many that one of them is beyond it. Of three values the 99th percentile would
-    be the longest, called by another name: p50 takes 2, p25 and p75 take 4, p90 takes 10, p99 takes 100.
+    """The number of values that a percentile needs: so many that one of them is beyond it. (The 99th percentile of three
+    values would just be the largest.) p50 needs 2, p25 and p75 need 4, p90 needs 10, p99 needs 100.
     """
     return -(-100 // min(percentile, 100 - percentile))
 
 
 def percentile(values: Measurements, which: int) -> float | None:
-    """A percentile (1 to 99), between the two nearest values; None where they are too few for it (`values_for`)."""
+    """A percentile (1 to 99), interpolated; None if there are too few values for it (`values_for`)."""
     return float(np.percentile(values, which)) if len(values) >= values_for(which) else None
 
 
@@ -228,7 +227,7 @@ def interval95(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def training_loss(iterations: Iterable[Iteration]) -> list[tuple[int, float]]:
-    """(step, mean loss over the samples that all workers computed in it); steps without a loss are left out."""
+    """(step, mean loss over all workers' samples); steps without a loss are left out."""
     sums: dict[int, float] = defaultdict(float)
     weights: dict[int, float] = defaultdict(float)
     for each in iterations:
@@ -272,7 +271,7 @@ def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerSha
 
 
 def _pauses(run: PolicyRun) -> dict[tuple[int, int], float]:
-    """(worker, step) -> seconds for which it stopped."""
+    """(worker, step) -> seconds of pause."""
     found: dict[tuple[int, int], float] = defaultdict(float)
     for interval in run.intervals:
         if interval.kind == "pause":
@@ -284,7 +283,7 @@ _T_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 
 
 def _t_quantile(freedom: int) -> float:
-    """97.5 % quantile of Student's t: tabulated, and Fisher's expansion where that is good to three digits."""
+    """97.5 % quantile of Student's t: from a table, or by Fisher's expansion where it is good to three digits."""
     if freedom <= len(_T_975):
         return _T_975[freedom - 1]
     z = 1.959964

@@ -1,4 +1,4 @@
-"""summary.json: what a run comes to, in numbers for programs. NaN and infinity become null."""
+"""summary.json: the numbers of a run, for programs. NaN and infinity become null."""
 
 import math
 from collections import Counter
@@ -20,8 +20,8 @@ def summarise(result: RunResult) -> dict[str, Any]:
     """The summary of a run, ready for JSON. Times are in seconds.
 
     Means and percentiles are over the steps after the warm-up, all repetitions pooled; confidence intervals are over
-    repetitions, and null where there is only one. What was not measured is null, and so are percentiles of fewer values
-    than they take (`stats.values_for`).
+    repetitions, and null for a single one. Missing measurements are null, and so are percentiles of too few values
+    (`stats.values_for`).
     """
     plan = result.plan
     found = stats.policies(result)
@@ -98,7 +98,7 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
 
 
 def _distribution(times_s: Measurements) -> dict[str, float | None]:
-    """Of seconds; None of percentiles for which there are too few of them, and of everything where there are none."""
+    """Mean, percentiles and maximum of times in seconds; None if there are too few values."""
     found: dict[str, float | None] = {"mean": float(times_s.mean()) if len(times_s) else None}
     found |= {f"p{which}": stats.percentile(times_s, which) for which in (50, 90, 99)}
     return {**found, "max": float(times_s.max()) if len(times_s) else None}
@@ -136,7 +136,7 @@ def _comparison(result: RunResult, found: list[PolicyStats]) -> dict[str, Any]:
 
 
 def _paired_interval(base: PolicyStats | None, other: PolicyStats) -> tuple[float, float] | None:
-    """95 % confidence interval of the speed-up, over repetitions; those of one number share their seed."""
+    """95 % confidence interval of the reduction, over pairs of repetitions with one seed."""
     if base is None:
         return None
     means = base.repetition_means_s()
@@ -144,7 +144,7 @@ def _paired_interval(base: PolicyStats | None, other: PolicyStats) -> tuple[floa
 
 
 def _final(policy: PolicyStats) -> tuple[float | None, float | None]:
-    """Held-out loss and accuracy after the last step that was evaluated, means over repetitions."""
+    """Held-out loss and accuracy after the last evaluated step, means over repetitions."""
     last = [max(run.evaluations, key=lambda e: e.step) for run in policy.runs if run.evaluations]
     return _mean([e.loss for e in last]), _mean([e.accuracy for e in last])
 
@@ -169,7 +169,7 @@ def _less(ratio: float | None) -> float | None:
 
 
 def _plain(value: Any) -> Any:
-    """As plain JSON types: NumPy scalars become Python's, NaN and infinity become None."""
+    """Converts to JSON types: NumPy scalars become Python's, NaN and infinity become None."""
     if isinstance(value, dict):
         return {str(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):

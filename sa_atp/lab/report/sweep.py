@@ -1,4 +1,4 @@
-"""The figure of a sweep: a few quantities over the values of one key, a line for each policy; and its numbers."""
+"""The figure and the numbers of a sweep: quantities over the values of one key, a line for each policy."""
 
 import itertools
 import json
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 Interval = tuple[float, float] | None
 PANEL_IN = 3.6
-MOST_INSIDE = 4  # policies
-BOUND_LABEL = "computing alone, if perfectly shared"
+MOST_INSIDE = 4  # with more policies the legend is outside of the panel
+BOUND_LABEL = "fluid bound (all work / all speed)"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest value to the smallest
-CLOSEST = 1 / 14  # values nearer to each other, as a share of the axis, are set apart evenly instead
+CLOSEST = 1 / 14  # share of the axis; if values are closer, all are spaced evenly instead
 
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What a panel shows of a policy: per repetition, so that intervals can be drawn."""
+    """A quantity of a policy that a panel shows, with a value for each repetition."""
 
     title: str
     of: Callable[[PolicyStats, Plan], list[float]]
-    """One value for each repetition that has one."""
+    """Returns a value for each repetition that has one."""
     is_time: bool = False
     highest: float | None = None
     has_bound: bool = False
-    """Whether the fluid bound belongs beside it."""
+    """Whether the panel shows the fluid bound, too."""
 
 
 def _iteration_time(policy: PolicyStats, plan: Plan) -> list[float]:
@@ -46,7 +46,7 @@ def _iteration_time(policy: PolicyStats, plan: Plan) -> list[float]:
 
 
 def _aggregation(policy: PolicyStats, plan: Plan) -> list[float]:
-    """Of all jobs of a repetition together."""
+    """Share of sums that the switch completed, of all jobs of a repetition together."""
     return _ratios(policy, "in_switch", ("in_switch", "at_ps"))
 
 
@@ -82,7 +82,7 @@ QUANTITIES = {
     "accuracy": (Quantity("time to the target accuracy", _accuracy, is_time=True),),
     "fairness": (Quantity("Jain's index of the jobs' speeds", _fairness, highest=1.0), ITERATION_TIME),
 }
-"""For each figure of a plan what its panels show; the first is the one that sweep.json and the terminal tell."""
+"""The panels of each figure of a plan; sweep.json and the terminal have the first quantity."""
 
 SEEDS = "run.seed"
 KEYS = {
@@ -97,7 +97,7 @@ KEYS = {
     "job.micro_batches": "micro-batches of a shard",
     "job.jobs": "jobs at once",
 }
-"""What people call the keys that the project's own plans sweep."""
+"""Names of the keys that the project's own plans sweep."""
 
 
 def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any
 
 
 def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of each policy the mean over seeds, which differ by chance alone: of a seed that has repetitions, their mean."""
+    """By policy, the mean over seeds; a seed with repetitions counts with their mean."""
     found: dict[str, Any] = {}
     for policy in dict.fromkeys(name for row in rows for name in row["policies"]):
         parts = [row["policies"][policy]["quantities"] for row in rows if policy in row["policies"]]
@@ -174,7 +174,7 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
     quantities = QUANTITIES[plan.sweep.figure]
     with style.applied():
         first = quantities[0].title
-        # within the panel more would lie on the lines
+        # inside the panel, a legend of more would cover lines
         labels = [*map(policy_name, plan.run.policies), BOUND_LABEL] if len(plan.run.policies) > MOST_INSIDE else []
         title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}"
         made = style.figure(PANEL_IN, title, subtitle(plan), legend=style.legend_rows(labels))
@@ -216,14 +216,14 @@ def _panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]
     axes.set_xticks(places, labels)
     axes.set_xlabel(f"{name_of(plan.sweep.key)} ({plan.sweep.key})" if plan.sweep.key in KEYS else plan.sweep.key)
     axes.set_ylabel(f"{quantity.title}{f' ({unit})' if unit else ''}")
-    # an interval of few repetitions may be far longer than what it is about
+    # intervals of few repetitions may be much larger than the values
     limit = quantity.highest * 1.05 if quantity.highest else 1.08 * max(tops, default=1.0) / factor
     axes.set_ylim(0, limit or 1.0)
     axes.grid(axis="y")
 
 
 def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any], factor: float) -> None:
-    """Over all seeds: a line at the mean, and a band for its interval."""
+    """Draws the mean over all seeds as a line, and its interval as a band."""
     for policy, found in policies.items():
         shown = found["quantities"][quantity.title]
         if shown["mean"] is not None:
@@ -239,7 +239,7 @@ def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any
 
 
 def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str, factor: float) -> None:
-    """The fluid bound: all work over all speed. It says nothing of sending."""
+    """Draws the fluid bound: all work over all speed, without communication."""
     bounds = [point["policies"].get(policy, {}).get("fluid_bound_s") for point in points]
     shown = [(x, bound / factor) for x, bound in zip(places, bounds, strict=True) if bound]
     if shown:
@@ -254,7 +254,7 @@ def name_of(key: str) -> str:
 
 
 def subtitle(plan: Plan) -> str:
-    """What was the same at all points."""
+    """The settings common to all points."""
     topology, repetitions = plan.topology, plan.run.repetitions
     jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
     each = " in each job" if plan.sweep.key == "job.jobs" else ""
@@ -268,10 +268,10 @@ def subtitle(plan: Plan) -> str:
 
 
 def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:
-    """Where the values are on the axis, what is written there, and whether the axis is logarithmic."""
+    """Returns: positions of the values on the axis, their labels, and whether the axis is logarithmic."""
     labels = [label(value, key) for value in values]
     if key == SEEDS:
-        return [float(n) for n in range(len(values))], labels, False  # names, not amounts
+        return [float(n) for n in range(len(values))], labels, False  # values that are not numbers
     places = [float(v) if isinstance(v, int | float) and not isinstance(v, bool) else math.nan for v in values]
     evenly = [float(n) for n in range(len(values))]
     if not all(map(math.isfinite, places)) or len(places) < 2:
@@ -286,7 +286,7 @@ def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bo
 
 
 def label(value: Any, key: str) -> str:
-    """A value as people read it."""
+    """The label of a value."""
     if isinstance(value, list | tuple):
         between = " to " if key.endswith("_range") else ", "
         return between.join(label(each, "") for each in value) or "none"

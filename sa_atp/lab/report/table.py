@@ -1,4 +1,4 @@
-"""The table at the end of a run: a column per policy, so that it stays legible at 80 characters."""
+"""The table at the end of a run, with a column for each policy, for terminals of 80 characters."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,16 +17,16 @@ from sa_atp.lab.runs.records import RunResult
 
 LABEL_WIDTH, COLUMN_WIDTH = 27, 12
 OVERVIEW_WIDTH = 80
-AGAINST = "to baseline"
+AGAINST = "against baseline"
 
 Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
-"""Of (policy, its summary, the comparison): what stands in its column."""
+"""Makes a cell from (policy, its summary, the comparison)."""
 
 
-def print_table(result: RunResult, console: Console | None = None) -> None:
+def print_table(result: RunResult, console: Console | None = None, summary: dict[str, Any] | None = None) -> None:
     """Prints the table of a run. Args: console: by default, standard output."""
     console = console or terminal.console()
-    for part in parts(result, console.width):
+    for part in parts(result, console.width, summary):
         if isinstance(part, Table):
             console.print()
             terminal.print_table(console, part)
@@ -34,13 +34,13 @@ def print_table(result: RunResult, console: Console | None = None) -> None:
             console.print(part)
 
 
-def parts(result: RunResult, width: int = 80) -> list[Text | Table]:
-    """What a run comes to.
+def parts(result: RunResult, width: int = 80, summary: dict[str, Any] | None = None) -> list[Text | Table]:
+    """The table of a run, with its title, notes and warnings.
 
-    Args: width: in characters. Where not all policies fit beside each other they stand below each other, with the most
-        important numbers; where there is no room for that either, tables follow.
+    Args: width: in characters. If not all policies fit as columns, they become rows with the most important numbers; if
+        these do not fit either, there are several tables.
     """
-    summary = summarise(result)
+    summary = summary or summarise(result)
     policies = list(summary["policies"])
     baseline = summary["comparison"]["baseline"]
     found: list[Text | Table] = [
@@ -103,7 +103,7 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
 
 
 def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
-    """Where several jobs ran at once: how fast each was, and how fair that is."""
+    """Rows for concurrent jobs: the speed of each, and fairness; empty for a single job."""
     count = max((len(p["iteration_time_s"]["mean_of_jobs"]) for p in summary["policies"].values()), default=0)
     if count < 2:
         return []
@@ -116,7 +116,7 @@ def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
 
 
 def _links(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
-    """What went up the links between switches, in contributions of one worker."""
+    """Rows for traffic on links between switches, in units of one worker's contribution."""
     names = list(dict.fromkeys(link for p in summary["policies"].values() for link in p["streams_per_link"]))
 
     def streams_on(link: str) -> Cell:
@@ -126,7 +126,7 @@ def _links(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
 
 
 def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
-    """What belongs below the table: the fluid bound, and what the times are times of."""
+    """Notes below the table: the fluid bound, differences in samples, and how devices are emulated."""
     lines = []
     bound, reduction = summary["comparison"]["fluid_bound_s"], summary["comparison"]["fluid_bound_reduction"]
     if bound is not None:
@@ -139,27 +139,27 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
 
 
 def _of_other_samples(summary: dict[str, Any]) -> list[str]:
-    """Policies whose iterations are not of as much work as the baseline's."""
+    """Notes on policies whose updates have another number of samples than the baseline's."""
     baseline = summary["policies"].get(summary["comparison"]["baseline"], {}).get("samples_per_update")
     return [
-        f"{policy_name(policy)}: an update is of {number(each['samples_per_update'])} samples, not {number(baseline)}."
+        f"{policy_name(policy)}: an update has {number(each['samples_per_update'])} samples, not {number(baseline)}."
         for policy, each in summary["policies"].items()
         if baseline is not None and each["samples_per_update"] not in (None, baseline)
     ]
 
 
 def _of_few_values(summary: dict[str, Any]) -> list[str]:
-    """Which percentiles are not there, and why."""
+    """A note on percentiles that are missing for lack of values."""
     counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
     missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
     if not missing:
         return []
-    need = join([f"{name} takes {number(stats.values_for(int(name[1:])))} steps" for name in missing])
-    return [f"{need}, and {number(min(counts))} counted: – in its place."]
+    need = join([f"{name} needs {number(stats.values_for(int(name[1:])))} steps" for name in missing])
+    return [f"–: {need}, and only {number(min(counts))} counted."]
 
 
 def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
-    """All policies, a row each."""
+    """The overview: a row for each policy."""
     policies, comparison = summary["policies"], summary["comparison"]
     is_trained = any(p["final_accuracy"] is not None for p in policies.values())
     columns: list[tuple[str, Cell]] = [
@@ -210,7 +210,7 @@ def _emphasis(label: str, text: str) -> Text:
 
 
 def _against(policy: str, _: dict[str, Any], comparison: dict[str, Any]) -> str:
-    """How much shorter or longer iterations are than the baseline's; empty for the baseline itself."""
+    """Iteration time against the baseline's, in words; empty for the baseline itself."""
     reduction = comparison["iteration_time_reduction"].get(policy)
     if reduction is None:
         return "" if policy == comparison["baseline"] else "–"

@@ -1,4 +1,4 @@
-"""Numbers and circumstances in words: what every table, figure and page says in the same way."""
+"""Numbers and circumstances of a run in words, for tables, figures and pages."""
 
 import math
 from collections import defaultdict
@@ -13,7 +13,7 @@ _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 def policy_name(policy: str) -> str:
-    """What tables and figures call a policy."""
+    """The name of a policy in tables and figures."""
     return policies.title(policy)
 
 
@@ -23,7 +23,7 @@ def in_words(count: int) -> str:
 
 
 def number(value: int) -> str:
-    """A whole number with its thousands apart: 14 400."""
+    """An integer with a space between thousands: 14 400."""
     return f"{value:,}".replace(",", NBSP)
 
 
@@ -39,7 +39,7 @@ def digits(value: float, significant: int = 3) -> str:
 
 
 def duration(seconds: float | None, *, short: bool = False) -> str:
-    """A time with its unit: 157 ms, 1.50 s. Args: seconds: None is a dash. short: 1.5 s (what was set, not measured)."""
+    """A time with its unit: 157 ms, 1.50 s. Args: seconds: None gives a dash. short: 1.5 s, for settings."""
     if seconds is None or not math.isfinite(seconds):
         return "–"
     if seconds == 0:
@@ -53,7 +53,7 @@ def duration(seconds: float | None, *, short: bool = False) -> str:
 
 
 def axis_unit(longest_s: float) -> tuple[float, str]:
-    """Unit for an axis that reaches so far: (seconds in one unit, its name)."""
+    """The unit of a time axis with this end: (seconds in one unit, its name)."""
     if longest_s > 2.0:
         return _UNITS[0]
     return _UNITS[1] if longest_s > 2e-3 else _UNITS[2]
@@ -91,7 +91,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def situation(result: RunResult) -> str:
-    """Which stragglers there were, from what the steps recorded: "with one worker 4× slower"."""
+    """The stragglers of a run, from its records: "with one worker 4× slower"."""
     straggler = result.plan.straggler
     if straggler.by == "congestion" and straggler.pattern == "constant":
         links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
@@ -115,7 +115,7 @@ def situation(result: RunResult) -> str:
 
 
 def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
-    """(repetition, step) -> slow-down of every slow worker, from the first policy that ran; jobs have the same."""
+    """(repetition, step) -> slow-down of each slow worker, from the first policy; all jobs have the same."""
     found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
     reports: dict[tuple[int, int], int] = defaultdict(int)
     first = result.runs[0].policy if result.runs else None
@@ -127,7 +127,7 @@ def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
             reports[run.repetition, each.step] += 1
             if each.slowdown > 1:
                 slow[each.worker] = each.slowdown
-    # where workers are not in step, slow ones have fewer: what is missing says nothing
+    # if workers are not in step, slow ones record fewer steps: a missing record is not a change of speed
     whole = max(reports.values(), default=0)
     return {step: slow for step, slow in found.items() if reports[step] == whole}
 
@@ -137,8 +137,8 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     low, high = min(factors), max(factors)
     how = slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
     if len(set(patterns)) == 1:
-        everybody = len(patterns[0]) == workers and workers > 1
-        who = f"all {in_words(workers)} workers" if everybody else _workers(len(patterns[0]))
+        all_slow = len(patterns[0]) == workers and workers > 1
+        who = f"all {in_words(workers)} workers" if all_slow else _workers(len(patterns[0]))
         return f"{who} {how}"
     if all(len(pattern) == 1 for pattern in patterns):
         same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
@@ -147,7 +147,7 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
 
 
 def _short(value: float, significant: int) -> str:
-    """As few digits as say it: 4, 2.5."""
+    """A number without trailing zeros: 4, 2.5."""
     return f"{float(f'{value:.{significant}g}'):g}"
 
 

@@ -1,4 +1,4 @@
-"""timeline.json: who did what when, in Chrome's trace-event format. It opens in Perfetto and in chrome://tracing.
+"""timeline.json: the activities of all workers in Chrome's trace-event format, for Perfetto and chrome://tracing.
 
 A process is one repetition of one policy, a thread is one worker. Viewers choose colours by name (Perfetto) or by
 `cname` (chrome://tracing), so names begin with the activity.
@@ -11,7 +11,7 @@ from sa_atp.lab.report.drawing.gaps import without_gaps
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 
-# The nearest to the figures' colours that the format has names for:
+# The named colours of the format nearest to those of the figures:
 # https://github.com/catapult-project/catapult/blob/main/tracing/tracing/base/color_scheme.html
 COLOURS = {
     "compute": "rail_response",  # blue

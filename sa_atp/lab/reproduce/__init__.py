@@ -1,1 +1,1 @@
-"""The papers' headlines beside ours: `sa-atp reproduce`."""
+"""`sa-atp reproduce`: the papers' main claims beside results of this project."""

@@ -1,4 +1,4 @@
-"""The figure of `sa-atp reproduce`: for each claim the paper's figure, and every run of ours, setting by setting."""
+"""The figure of `sa-atp reproduce`: for each claim the paper's number, and every run of ours by setting."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ ROW_IN, PANEL_IN = 0.2, 0.62
 
 
 def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Found]]], path: Path) -> Path:
-    """Time of each policy over that of its baseline; to the left is shorter. Raises: UserError, MissingPartError."""
+    """Draws each policy's time relative to its baseline's. Raises: UserError, MissingPartError."""
     style.require_matplotlib()
     from matplotlib.lines import Line2D
 
@@ -37,7 +37,7 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
         axes = made.subplots(len(panels), 1, sharex=True, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
         for at, (headline, claim, settings) in zip(axes, panels, strict=True):
             _panel(at, headline, claim, settings)
-        # one scale for all, which begins at no time at all
+        # one scale for all panels, from zero
         axes[-1].set_xlim(0, max(1.08, *(1.05 * ratio for panel in panels for ratio in _ratios(*panel[1:]))))
         axes[-1].set_xlabel("time over the baseline's")
         keys: list[Any] = [

@@ -1,4 +1,4 @@
-"""The page of `sa-atp reproduce`: what the papers say, what was found, and why where it was not."""
+"""The page of `sa-atp reproduce`: the papers' claims, our results, and why they differ."""
 
 import json
 import re
@@ -13,9 +13,9 @@ from sa_atp.lab.reproduce.points import Found, bound_ratio, limit, median, sums_
 from sa_atp.lab.reproduce.settings import TARGET, Claim, Headline
 
 Findings = Mapping[str, Sequence[Sequence[Found]]]
-"""For each headline, for each claim, for each of its settings."""
-LEAST = 0.0005  # shorter by less than that is as long
-PLACES = 6  # of numbers in reproduce.json
+"""By headline: for each claim, for each of its settings."""
+LEAST = 0.0005  # smaller reductions are shown as 0
+PLACES = 6  # decimal places in reproduce.json
 INNERMOST = re.compile(r"[\[{][^\[\]{}\"]*(?:\"[^\"]*\"[^\[\]{}\"]*)*[\]}]")
 
 
@@ -25,7 +25,7 @@ INNERMOST = re.compile(r"[\[{][^\[\]{}\"]*(?:\"[^\"]*\"[^\[\]{}\"]*)*[\]}]")
 def numbers(
     headlines: Sequence[Headline], found: Findings, seed: int, seeds: Sequence[int], steps: int | None
 ) -> dict[str, Any]:
-    """What reproduce.json holds."""
+    """The content of reproduce.json."""
     return {
         "schema": 1,
         "seed": seed,
@@ -95,12 +95,12 @@ def _round(number: Any) -> Any:
 
 
 def _reached(claim: Claim, found: Sequence[float]) -> int:
-    """In how many runs."""
+    """Number of runs that reach the paper's number."""
     return sum(claim.paper is not None and number >= claim.paper for number in found)
 
 
 def as_text(found: Mapping[str, Any]) -> str:
-    """As JSON; lists and objects that hold no others have a line each."""
+    """Formats as JSON, with innermost lists and objects on one line."""
     text = json.dumps(found, indent=1, allow_nan=False)
     return INNERMOST.sub(lambda match: re.sub(r"\n *", " ", match[0]), text) + "\n"
 
@@ -109,7 +109,7 @@ def as_text(found: Mapping[str, Any]) -> str:
 
 
 def shown(claim: Claim, number: float | None, *, exact: bool = False) -> str:
-    """As the paper writes it. Args: exact: all of the paper's digits."""
+    """A number in the paper's form. Args: exact: keeps all digits."""
     if number is None:
         return "–"
     if claim.is_speedup:
@@ -126,8 +126,10 @@ def names(claim: Claim) -> str:
 
 
 def quantity(claim: Claim) -> str:
-    what = "time of a step" if claim.quantity == "iteration" else f"time to {100 * TARGET:g} % accuracy"
-    return f"{what}, {'how many times shorter' if claim.is_speedup else 'by how much shorter'}"
+    if claim.quantity == "iteration":
+        return "speed-up of a step" if claim.is_speedup else "reduction of the time of a step"
+    goal = f"{100 * TARGET:g} % accuracy"
+    return f"speed-up to {goal}" if claim.is_speedup else f"reduction of the time to {goal} (negative: longer)"
 
 
 def page(
@@ -140,17 +142,17 @@ def page(
 ) -> str:
     """The whole page, as Markdown."""
     lines = [
-        "# Headlines of the papers, and what is found here",
+        "# The papers' headlines, and results here",
         "",
-        f"`sa-atp reproduce` writes this page, from runs in virtual time (the flow-level model, docs/flow-model.md). Seed "
-        f"{seed}; runs that count have the seeds {join(map(str, seeds))}"
+        "`sa-atp reproduce` writes this page from runs in virtual time (the flow-level model, docs/flow-model.md). "
+        f"Learning rates are tuned with seed {seed}; the runs that count have the seeds {join(map(str, seeds))}"
         + (f", and {plural(steps, 'step')} each, fewer than by default." if steps else ".")
-        + " The numbers behind it are in `reproduce.json`. A value is of one run: a policy and its baseline in one setting "
-        "with one seed. The spread is over all of them, the best and the others.",
+        + " `reproduce.json` has the numbers. Each value compares a policy with its baseline in one setting with one seed; "
+        "minimum, median and maximum are over all of them.",
         "",
-        f"![Each headline: the paper's figure, and what is found here in each setting]({figure})",
+        f"![Each headline: the paper's number, and our results in each setting]({figure})",
         "",
-        "| headline | | paper | ours: min | median | max | runs that reach it |",
+        "| headline | claim | paper | ours: min | median | max | runs that reach the paper's |",
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for headline in headlines:
@@ -183,14 +185,14 @@ def _section(headline: Headline, claims: Sequence[Sequence[Found]]) -> list[str]
 
 
 def verdict(claim: Claim, settings: Sequence[Found]) -> str:
-    """Whether the paper's figure is reached, and where."""
+    """A sentence on whether and where the paper's number is reached."""
     found = values(claim, settings)
     gone = _gone(claim, settings)
     if not found:
-        return f"No run got there.{gone}"
+        return f"No run reached the accuracy.{gone}"
     ours = f"{shown(claim, min(found))} to {shown(claim, max(found))}, median {shown(claim, median(found))}"
     if claim.paper is None:
-        return f"No figure to hold it against. Ours: {ours}.{gone}"
+        return f"The paper has no public number. Ours: {ours}.{gone}"
     paper = shown(claim, claim.paper, exact=True)
     reached = _reached(claim, found)
     if not reached:
@@ -201,7 +203,7 @@ def verdict(claim: Claim, settings: Sequence[Found]) -> str:
 
 
 def _gone(claim: Claim, settings: Sequence[Found]) -> str:
-    """Who did not get to the accuracy, and how often: such runs are in no spread."""
+    """A sentence on runs that did not reach the accuracy, which the spread leaves out."""
     if claim.quantity == "iteration":
         return ""
     samples = [sample for each in settings for sample in each.samples]
@@ -214,7 +216,7 @@ def _gone(claim: Claim, settings: Sequence[Found]) -> str:
     }
     said = join(f"{name} in {count}" for name, count in late.items() if count)
     return (
-        f" Of {plural(len(samples), 'run')}, {said} did not get there in the steps that it had; these are in no spread."
+        f" Of {plural(len(samples), 'run')}, {said} did not reach the accuracy in its steps; the spread leaves these out."
         if said
         else ""
     )
@@ -223,7 +225,7 @@ def _gone(claim: Claim, settings: Sequence[Found]) -> str:
 def _rows(claim: Claim, settings: Sequence[Found]) -> list[str]:
     is_trained = claim.quantity == "accuracy"
     head = ["setting", "runs", "min", "median", "max", "at the fluid bound",
-            f"a step: {policy_name(claim.baseline)}", policy_name(claim.policy)]  # fmt: skip
+            f"time of a step: {policy_name(claim.baseline)}", policy_name(claim.policy)]  # fmt: skip
     if is_trained:
         head += [f"steps to {100 * TARGET:g} %: {policy_name(claim.baseline)}", policy_name(claim.policy)]
     if settings and settings[0].rates:
@@ -255,7 +257,7 @@ def _count(number: float | None) -> str:
 
 
 def why(claim: Claim, each: Found) -> str | None:
-    """Why the paper's figure is not reached in a setting, from its numbers; None: the median reaches it."""
+    """Explains from its numbers why a setting does not reach the paper's number; None: the median does."""
     found = values(claim, [each])
     middle = median(found)
     if claim.paper is None or middle is None or middle >= claim.paper:
@@ -271,9 +273,10 @@ def why(claim: Claim, each: Found) -> str | None:
     needed = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
     if step > needed:
         bound = bound_ratio(each)
-        at_bound = "" if bound is None else f"; the fluid bound is {digits(bound, 2)} times the baseline's step"
-        return f"{head}: {parts}. {paper} would take steps of {digits(needed, 2)} at as many steps{at_bound}."
-    return f"{head}: {parts}. Shorter steps alone would reach {paper}; what it loses are steps to the accuracy."
+        at_bound = "" if bound is None else f"; the fluid bound is {digits(bound, 2)} times that"
+        goal = f"For {paper} in as many steps, a step may take {digits(needed, 2)} times the baseline's"
+        return f"{head}: {parts}. {goal}{at_bound}."
+    return f"{head}: {parts}. Its shorter steps alone would reach {paper}, but it needs more steps."
 
 
 def _about_bound(claim: Claim, each: Found, paper: str) -> str:
@@ -282,16 +285,16 @@ def _about_bound(claim: Claim, each: Found, paper: str) -> str:
         return ""
     if bound < claim.paper:
         return (
-            f"Nothing could reach {paper} here: with all work shared by speed (the fluid bound) it would be "
+            f"No policy could reach {paper} here: at the fluid bound (all work shared by speed) it would be "
             f"{shown(claim, bound)}."
         )
     took = median(s.policy["iteration_s"] / s.policy["fluid_bound_s"] for s in each.samples)
     over = "" if took is None else f", but a step takes {digits(took, 3)} times the bound"
-    return f"With all work shared by speed (the fluid bound) it would be {shown(claim, bound)}{over}."
+    return f"At the fluid bound (all work shared by speed) it would be {shown(claim, bound)}{over}."
 
 
 def table(found: Mapping[str, Any]) -> Table:
-    """For a terminal. Args: found: of `numbers`."""
+    """The table for a terminal. Args: found: the result of `numbers`."""
     made = Table(box=None, pad_edge=False)
     for name in ("headline", "policies", "figure"):
         made.add_column(name)

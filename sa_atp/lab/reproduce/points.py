@@ -1,4 +1,4 @@
-"""What is run for headlines, as points that can run anywhere, and what is found of each claim."""
+"""The runs behind the headlines, as points that can run anywhere, and the results for each claim."""
 
 import math
 import statistics
@@ -17,9 +17,9 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.protocol.job.errors import NonFiniteError
 
 Measured = dict[str, Any]
-"""Of one policy in one run: see `measure`."""
+"""The measurements of one policy in one run: see `measure`."""
 Compute = Callable[[Sequence[Point]], Mapping[str, Any]]
-"""Computes points; gives the result of each by its name."""
+"""Computes points. Returns: their results by name."""
 DIVERGED: Measured = {
     "iteration_s": None,
     "fluid_bound_s": None,
@@ -30,15 +30,15 @@ DIVERGED: Measured = {
     "sums_checked": 0,
     "sums_wrong": 0,
 }
-"""Of a training that ended in NaN or infinity."""
+"""The measurements of a training that ended in NaN or infinity."""
 WORK = "sa_atp.lab.reproduce.points:measure"
 
 
 def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
-    """Runs a plan in virtual time; see runs.points. Args: arguments: plan: its tables; where: for messages.
+    """Runs a plan in virtual time; see runs.points. Args: arguments: plan: its tables; where: its name in messages.
 
-    Returns: for each policy `iteration_s` (mean), `fluid_bound_s`, `accuracy` (held out, at the end; None: nothing is
-    trained), `time_to_accuracy_s` and `steps_to_accuracy` (None: not reached), `helped`, `sums_checked`, `sums_wrong`.
+    Returns: for each policy `iteration_s` (mean), `fluid_bound_s`, `accuracy` (held out, at the end; None: no
+    training), `time_to_accuracy_s` and `steps_to_accuracy` (None: not reached), `helped`, `sums_checked`, `sums_wrong`.
     """
     plan = plan_files.parse_tables(arguments["plan"], arguments["where"])
     try:
@@ -46,7 +46,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     except NonFiniteError:
         if len(plan.run.policies) > 1:
             raise
-        return {plan.run.policies[0]: dict(DIVERGED)}  # by its learning rate: it does not get there
+        return {plan.run.policies[0]: dict(DIVERGED)}  # the learning rate is too large
     found = {}
     for policy in stats.policies(result):
         run = policy.runs[0]
@@ -66,37 +66,37 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A policy and its baseline with one seed."""
+    """The measurements of a policy and its baseline with one seed."""
 
     seed: int
     policy: Measured
     baseline: Measured
 
     def ratio(self, quantity: str) -> float | None:
-        """Time of the policy over that of its baseline; None: one of them did not get there."""
+        """Time of the policy over that of its baseline; None: one of them did not reach the accuracy."""
         key = "iteration_s" if quantity == "iteration" else "time_to_accuracy_s"
         if not self.policy[key] or not self.baseline[key]:
             return None
         return float(self.policy[key] / self.baseline[key])
 
     def of_steps(self) -> float | None:
-        """Steps to the accuracy over those of the baseline."""
+        """Ratio of the steps to the accuracy to those of the baseline."""
         mine, other = self.policy["steps_to_accuracy"], self.baseline["steps_to_accuracy"]
         return mine / other if mine and other else None
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was found of a claim in one of its settings."""
+    """The results for a claim in one of its settings."""
 
     setting: Setting
     samples: tuple[Sample, ...]
     rates: Mapping[str, float]
-    """Learning rates that were tuned, by policy."""
+    """Tuned learning rates, by policy."""
 
 
 def tuning_points(headline: Headline, seed: int, steps: int | None) -> dict[tuple[str, str, float], Point]:
-    """By setting, policy and learning rate. Args: seed: none of those that count."""
+    """The tuning runs, by setting, policy and learning rate. Args: seed: used for tuning alone."""
     found = {}
     for setting in tuned_settings(headline):
         for policy in policies_of(headline, setting):
@@ -114,7 +114,7 @@ def tuned_settings(headline: Headline) -> list[Setting]:
 
 
 def settings_of(headline: Headline) -> list[Setting]:
-    """Each once."""
+    """The settings of a headline, each once."""
     found: list[Setting] = []
     for claim in headline.claims:
         found += [setting for setting in claim.settings if setting not in found]
@@ -122,7 +122,7 @@ def settings_of(headline: Headline) -> list[Setting]:
 
 
 def policies_of(headline: Headline, setting: Setting) -> list[str]:
-    """Baselines first, each once."""
+    """The policies of a setting, each once, baselines first."""
     claims = [claim for claim in headline.claims if setting in claim.settings]
     return list(dict.fromkeys([*(claim.baseline for claim in claims), *(claim.policy for claim in claims)]))
 
@@ -143,7 +143,7 @@ def tuned_rates(
 def run_points(
     headline: Headline, seeds: Sequence[int], steps: int | None, rates: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, int, str], Point]:
-    """By key of the setting, seed and policy. Policies with rates of their own have a point each, others share one."""
+    """The runs that count, by the setting's key, seed and policy. Policies with own learning rates have a run each."""
     found: dict[tuple[str, int, str], Point] = {}
     for setting in settings_of(headline):
         names = policies_of(headline, setting)
@@ -161,7 +161,7 @@ def run_points(
 def find(
     headline: Headline, seeds: Sequence[int], tuning_seed: int, steps: int | None, compute: Compute
 ) -> list[list[Found]]:
-    """Runs everything that a headline needs. Raises: UserError, MissingPartError, SaAtpError."""
+    """Runs all points of a headline. Returns: for each claim, its results. Raises: SaAtpError."""
     tried = tuning_points(headline, tuning_seed, steps)
     rates = tuned_rates(tried, compute(list(tried.values()))) if tried else {}
     points = run_points(headline, seeds, steps, rates)
@@ -190,12 +190,12 @@ def find(
 
 
 def value(claim: Claim, ratio: float) -> float:
-    """As the paper puts it. Args: ratio: time over that of the baseline."""
+    """A ratio in the paper's form, a speed-up or a reduction. Args: ratio: time over that of the baseline."""
     return 1 / ratio if claim.is_speedup else 1 - ratio
 
 
 def values(claim: Claim, found: Iterable[Found]) -> list[float]:
-    """Of all runs in which both got there."""
+    """The claim's value in each run in which both policies reached the accuracy."""
     ratios = [sample.ratio(claim.quantity) for each in found for sample in each.samples]
     return [value(claim, ratio) for ratio in ratios if ratio is not None]
 
@@ -206,7 +206,7 @@ def median(numbers: Iterable[float | None]) -> float | None:
 
 
 def limit(claim: Claim, each: Found) -> float | None:
-    """What the claim's value would be at the fluid bound (all work over all speed), median over seeds."""
+    """The claim's value at the fluid bound (all work over all speed), median over seeds."""
     middle = bound_ratio(each)
     return None if middle is None else value(claim, middle)
 

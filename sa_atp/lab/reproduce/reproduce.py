@@ -1,7 +1,7 @@
-"""`sa-atp reproduce`: the papers' headlines beside what is found here, in virtual time, on one page.
+"""`sa-atp reproduce`: the papers' main claims beside our results in virtual time, on one page.
 
-Nothing of it depends on the machine: the same release and seed make the same page, byte for byte. A committed one is
-docs/reproduce.md.
+The page does not depend on the machine: the same release and seed make the same bytes. docs/reproduce.md is a committed
+one.
 """
 
 import contextlib
@@ -37,10 +37,10 @@ Say = Callable[[str], None]
 class Wanted:
     headlines: tuple[Headline, ...]
     seed: int = SEED
-    """Of tuning; those that count are the next ones."""
+    """Seed of tuning; the seeds of the runs that count follow it."""
     seeds: int = SEEDS
     steps: int | None = None
-    """Of each run, in place of those of its setting."""
+    """Steps of each run; None: those of its setting."""
 
     @property
     def counted(self) -> list[int]:
@@ -65,9 +65,9 @@ def wanted(only: str | None, seed: int, seeds: int, steps: int | None) -> Wanted
 def run(
     asked: Wanted, folder: Path, say: Say, *, jobs: int = 1, scheduler: str | None = None
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Runs what the folder does not have yet, and writes the page.
+    """Runs the points that the folder does not have yet, and writes the page.
 
-    Returns: the numbers, as in reproduce.json, and what was written. Raises: UserError, MissingPartError, SaAtpError.
+    Returns: the numbers, as in reproduce.json, and the files. Raises: UserError, MissingPartError, SaAtpError.
     """
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")
@@ -98,7 +98,7 @@ def _computed(
 
 
 def stamp() -> str:
-    """What results depend on besides plans: a point that another release computed does not count."""
+    """The commit and versions on which results depend: points of other ones are computed again."""
     root = Path(__file__).resolve().parents[3]
     versions = []
     for package in PACKAGES:
@@ -108,7 +108,7 @@ def stamp() -> str:
 
 
 def write(asked: Wanted, found: dict[str, list[list[Found]]], folder: Path) -> tuple[dict[str, Any], list[Path]]:
-    """Page, numbers and figure. Raises: UserError, MissingPartError."""
+    """Writes page, numbers and figure. Raises: UserError, MissingPartError."""
     from sa_atp.lab.reproduce import figure as reproduce_figure
 
     numbers = reproduce_page.numbers(asked.headlines, found, asked.seed, asked.counted, asked.steps)

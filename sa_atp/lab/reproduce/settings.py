@@ -1,7 +1,7 @@
-"""The headlines of the papers, and the plans in which they are looked for here, in virtual time.
+"""The papers' headlines (main claims), and the plans that test them here, in virtual time.
 
-What the papers' clusters, models and stragglers were is not public in detail, so no headline has one plan that is its own:
-each has several, from gentle to harsh, and the spread over them is part of the answer.
+The details of the papers' clusters, models and stragglers are not public. So each headline is tested with several plans,
+from gentle to harsh, and the spread over them is part of the answer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,25 +16,25 @@ from sa_atp.switches import artefacts
 Tables = Mapping[str, Mapping[str, Any]]
 
 TARGET = 0.8
-"""Held-out accuracy at which a training is done."""
+"""Held-out accuracy that ends a training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One plan, but for policies and seeds."""
+    """A plan without policies and seed."""
 
     name: str
     tables: Tables
     tuned: bool = False
-    """Whether each policy has a learning rate of its own, by the rule of runs.tuning."""
+    """Whether the learning rate is tuned for each policy, by the rule of runs.tuning."""
 
     @property
     def key(self) -> str:
-        """Tells settings of a headline apart, which may have one name for two questions."""
+        """Identifies a setting within a headline: two settings may have one name and different models."""
         return f"{self.name}, {self.tables['job']['model']}"
 
     def plan(self, policies: Sequence[str], seed: int, steps: int | None = None) -> Plan:
-        """Args: steps: in place of those of the setting. Raises: UserError."""
+        """The plan with these policies and seed. Args: steps: in place of those of the setting. Raises: UserError."""
         run = {**self.tables.get("run", {}), "policies": list(policies), "seed": seed, "backend": "sim"}
         if steps is not None:
             run["steps"] = steps
@@ -43,18 +43,18 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper says of one policy beside another."""
+    """A paper's claim about one policy against another."""
 
     policy: str
     baseline: str
     paper: float | None
-    """1 - time / time of the baseline, or with `is_speedup` the time of the baseline / time; None: no figure is public."""
+    """1 - time / time of the baseline, or with `is_speedup` time of the baseline / time; None: no public number."""
     quantity: str
     """iteration: mean time of a step. accuracy: time until the held-out accuracy reaches TARGET."""
     settings: tuple[Setting, ...]
     is_speedup: bool = False
     up_to: bool = False
-    """Whether the paper says that it is the most that was seen."""
+    """Whether the paper says "up to"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +63,10 @@ class Headline:
     title: str
     source: str
     says: str
-    """The paper's words in ours."""
+    """A paraphrase of the paper's claim."""
     claims: tuple[Claim, ...]
     differs: tuple[str, ...] = field(default=())
-    """What is not as in the paper, or not known of it: sentences."""
+    """Sentences on differences from the paper, and on its unknowns."""
 
 
 SWITCH = {"lanes": 256, "slots": 1024}
@@ -78,7 +78,7 @@ SIZES: dict[str, Mapping[str, Any]] = {
             "compute_us_per_sample": 1000},
     "sim": {"network": "flows"},
 }  # fmt: skip
-"""Gradients of ResNet-50's shapes, scaled to 41 kB, that nobody trains: how long a step takes does not depend on values."""
+"""Gradients of ResNet-50's shapes, scaled to 41 kB, without training: the time of a step does not depend on values."""
 DIGITS: dict[str, Mapping[str, Any]] = {
     **SIZES,
     "run": {"steps": 24, "warm_up": 3, "target_accuracy": TARGET},
@@ -100,7 +100,7 @@ def pauses(probability: float) -> dict[str, Any]:
 
 
 def with_(base: Tables, **tables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Other values for some keys."""
+    """Tables with some keys replaced."""
     return {**base, **{name: {**base.get(name, {}), **table} for name, table in tables.items()}}
 
 
@@ -130,13 +130,13 @@ def sa_atp() -> Headline:
             Claim("sa-atp", "atp", 1.8, "accuracy", training, is_speedup=True, up_to=True),
         ),
         (
-            "*Slow links* are such that a gradient takes one half as long as computing it (10.2 Mbit/s for 41 kB, 64 ms); "
-            "on the others, of 10 Gbit/s, sending takes next to no time.",
+            "On *slow links* sending a gradient takes half as long as computing it (10.2 Mbit/s for 41 kB, 64 ms); on the "
+            "others, of 10 Gbit/s, it takes almost no time.",
             "The paper's models, cluster and stragglers are not public beyond the abstract; those here are ours.",
-            'Help is micro-batch by micro-batch (`help.grade = "steal"`), which is this project\'s; cloning a whole '
-            "shard, as we read the abstract, is `clone`.",
-            "With both policies the same samples are in each update, and sums are the same bit for bit, so training is "
-            "faster by what steps are shorter, up to the first accuracy at the target.",
+            'Help is by micro-batches (`help.grade = "steal"`), this project\'s refinement; cloning a whole shard, as we '
+            "read the abstract, is `clone`.",
+            "With both policies each update has the same samples and the same sums bit for bit, so the speed-up of "
+            "training is that of its steps.",
         ),
     )  # fmt: skip
 
@@ -158,11 +158,11 @@ def falcon() -> Headline:
         (
             f"Convergence is held-out accuracy of {100 * TARGET:g} % on scikit-learn's digits, with a small CNN and four "
             "workers; the paper's models, data and cluster are not public beyond the abstract.",
-            "Each policy has the learning rate that gets there soonest (`sa_atp/lab/runs/tuning.py`), found with a seed of "
-            "its own; the runs that count have other seeds.",
+            "Each policy has the learning rate that reaches the accuracy soonest (`sa_atp/lab/runs/tuning.py`), found with "
+            "a separate seed.",
             "Sync-opt runs through the switch, with momentum in the workers' optimisers; parameters on a server have plain "
-            "SGD. So Sync-opt needs fewer steps here than where all have one optimiser.",
-            "A clock is one mini-batch, and makes one update. Jiang et al. have clocks of many local updates, where ConSGD "
+            "SGD. So Sync-opt needs fewer steps here than with a common optimiser.",
+            "A clock is one mini-batch and one update. In Jiang et al. a clock has many local updates, with which ConSGD "
             "and DynSGD differ more from SSP.",
         ),
     )
@@ -182,15 +182,16 @@ def boa() -> Headline:
         "boa",
         "BOA",
         "batch orchestration for heterogeneous clusters (its abstract)",
-        "Batch sizes from a min-max integer program make both static and dynamic stragglers cost less, with three types "
-        "of device.",
+        "Batch sizes from a min-max integer program reduce the cost of both static and dynamic stragglers, with three "
+        "types of device.",
         tuple(Claim(policy, "atp", None, "iteration", settings) for policy in ("boa", "sa-atp", "sa-atp+boa")),
         (
-            "No figure of the abstract is held against ours; what is shown is which policy is enough for what.",
+            "The abstract has no number to compare with; the results show which policy helps against which kind of "
+            "straggler.",
             "Six workers, two of each of three types (speeds 1, 0.5, 0.2): `topologies/boa.toml`, with gradients of "
             "ResNet-50's shapes, scaled. The first ten steps, in which speeds are measured, do not count.",
-            "A dynamic straggler is drawn anew for each step here: nothing of it can be foreseen. One that stays slow for "
-            "a while is one that batch sizes can follow.",
+            "A dynamic straggler is drawn anew for each step here, so it cannot be predicted. Batch sizes can follow a "
+            "straggler that stays slow for a while.",
         ),
     )  # fmt: skip
 
@@ -208,18 +209,18 @@ def trio_ml() -> Headline:
         "trio-ml",
         "Trio-ML",
         "Yang et al., SIGCOMM 2022",
-        "Training up to 1.8 times faster where workers pause at random.",
+        "Training up to 1.8 times faster when workers pause at random.",
         tuple(
             Claim(policy, "atp", 1.8, "iteration", settings, is_speedup=True, up_to=True)
             for policy in ("sa-atp", "sync-opt")
         ),
         (
-            "Trio-ML's switch gives up on a worker that is late, and what it would have sent is left out. SA-ATP leaves "
-            "nothing out: others compute it. So its sums are whole, and a pause costs the helpers' time.",
-            "Sync-opt with one backup worker is what leaves something out here: one worker a step, of whose samples "
-            "nothing is learnt then. Its bound is that of the others' work.",
-            "Trio-ML is measured beside SwitchML on real servers; here the baseline is ATP, which waits for "
-            "everybody, too.",
+            "Trio-ML's switch gives up on a late worker and leaves its gradient out. SA-ATP leaves nothing out: helpers "
+            "compute it, so sums are complete, and a pause costs the helpers' time.",
+            "Here Sync-opt with one backup worker is the policy that leaves a gradient out, one worker's in each step. Its "
+            "bound counts only the others' work.",
+            "Trio-ML is measured beside SwitchML on real servers; here the baseline is ATP, which also waits for all "
+            "workers.",
         ),
     )
 

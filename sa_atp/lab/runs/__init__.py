@@ -1,1 +1,1 @@
-"""Experiments: a plan says what, a backend runs it, records say what happened."""
+"""Runs of plans: processes, records, folders, and points of sweeps."""

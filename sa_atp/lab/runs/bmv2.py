@@ -1,6 +1,6 @@
-"""BMv2 as a process: where it is, how it starts, and its Thrift command line.
+"""BMv2 as a process: finding and starting it, and its Thrift command line.
 
-BMv2 is used where it is found: in the folder that $SA_ATP_BMV2 names (or its `bin`), or on PATH.
+BMv2 is searched in the folder $SA_ATP_BMV2 (or its `bin`), and on PATH.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ def require(program: str) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that nobody has now."""
+    """A free TCP port of the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def start(arguments: Sequence[str], log: Path) -> Process:
-    """BMv2 with P4Runtime and Thrift; the caller ends it. Raises: MissingPartError."""
+    """Starts BMv2 with P4Runtime and Thrift; the caller ends it. Raises: MissingPartError."""
     return Process("BMv2", arguments, log, program=(str(require("simple_switch_grpc")),), talks=False)
 
 
@@ -79,7 +79,7 @@ class CommandLine:
         self.end()
 
     def do(self, command: str) -> str:
-        """The answer, without the prompt. Raises: UserError: BMv2 refuses the command; ProcessError."""
+        """Runs a command. Returns: its output. Raises: UserError: BMv2 refuses the command; ProcessError."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(command.encode() + b"\n")

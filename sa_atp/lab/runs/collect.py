@@ -1,4 +1,4 @@
-"""From what each worker wrote down to the records of a run, and the check of every sum."""
+"""Makes the records of a run from the workers' raw records, and checks every sum."""
 
 from collections import defaultdict
 from typing import Any
@@ -11,7 +11,7 @@ from sa_atp.steps.fingerprint import MASK64
 
 
 def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]], job: int = 0) -> PolicyRun:
-    """Args: workers: what `backends.worker.train` returned on each, in order of rank."""
+    """Makes the records of a run. Args: workers: what `worker_process.train` returned on each, by rank."""
     kind = policies.find(policy)
     run = PolicyRun(policy, repetition, job=job)
     origin_us = min(record["start_us"] for worker in workers for record in worker["records"])
@@ -31,12 +31,12 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
         run.step_ends_s = [(end_us - origin_us) / 1e6 for end_us in ends_us.values()]
         run.sums_checked, run.sums_wrong = check_updates(workers, server)
     else:
-        # all workers have the same weights after a step, so it does not matter that rank 0 may have been late
+        # all workers have the same weights after a step, so evaluations of rank 0 hold even if it was late
         ends_us = {step: min(r["end_us"] for r in records) for step, records in _by_step(workers).items()}
     run.evaluations = [
         Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy) for step, loss, accuracy in evaluated
     ]
-    if kind.family is policies.Family.PEERS:  # sums are of floats, and there are no fragments that could be counted
+    if kind.family is policies.Family.PEERS:  # sums of floats, without fragments to count
         run.sums_checked, run.sums_wrong = check_agreement(workers)
     elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
@@ -60,10 +60,10 @@ def _by_step(workers: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
 
 
 def _first(workers: list[dict[str, Any]]) -> dict[tuple[int, int, int], tuple[int, bool, int]]:
-    """Who was the first to have computed each micro-batch that somebody gave into a sum: with clones and backups there may
-    be several, and only one of them counts. At the same time it is the shard's owner, or else the lowest rank.
+    """The worker that first computed each contributed micro-batch: with clones and backups several may have, and only one
+    counts. Of equal times the shard's owner counts, else the lowest rank.
 
-    Returns: (step, shard, micro-batch): (when, in microseconds; whether it was another's shard; rank).
+    Returns: (step, shard, micro-batch): (time in microseconds, whether the shard is another worker's, rank).
     """
     found: dict[tuple[int, int, int], tuple[int, bool, int]] = {}
     for worker in workers:
@@ -112,11 +112,11 @@ def _iteration(
 
 
 def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, int]:
-    """Compares every worker's sum of every step with the contributions that it should consist of.
+    """Compares every worker's sum of every step with the sum of the contributions.
 
-    A contribution may have been computed by more than one worker (clones, backups); then all must have got the same.
+    If several workers computed a contribution (clones, backups), their results have to be equal.
 
-    Returns: how many sums were checked, and how many were wrong.
+    Returns: number of sums checked, and number of wrong ones.
     """
     parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
     contradictory: set[int] = set()
@@ -134,9 +134,9 @@ def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, 
 
 
 def check_updates(workers: list[dict[str, Any]], server: dict[str, Any]) -> tuple[int, int]:
-    """Every update of parameters: that the server took what its worker pushed, and that they are those of the replay.
+    """Checks every update of parameters: the server applied what the worker pushed, and the replay agrees.
 
-    Returns: how many updates were checked, and how many were wrong.
+    Returns: number of updates checked, and number of wrong ones.
     """
     pushed = {number: (worker["rank"], name) for worker in workers for number, name in worker["pushed"]}
     wrong = set(server["wrong"])
@@ -147,9 +147,9 @@ def check_updates(workers: list[dict[str, Any]], server: dict[str, Any]) -> tupl
 
 
 def check_agreement(workers: list[dict[str, Any]]) -> tuple[int, int]:
-    """Whether all workers have the same sum of each step, for sums of floats, which depend on the order of addition.
+    """Checks that all workers have the same sum of each step, for sums of floats, which depend on the order of addition.
 
-    Returns: how many sums were checked, and how many were wrong.
+    Returns: number of sums checked, and number of wrong ones.
     """
     first = dict(workers[0]["sums"])
     sums = [(step, hashed) for worker in workers for step, hashed in worker["sums"]]

@@ -1,4 +1,4 @@
-"""Contended links in virtual time: a plan's spells as events that change rates."""
+"""Contended links in virtual time: a plan's spells of contention as events that change rates."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,11 +7,11 @@ from sa_atp.lab.runs.tasks import link_contention
 from sa_atp.lab.simulator.network import Clock
 
 Change = Callable[[int, float], None]
-"""(rank, share): from now on the rank's link has this share of its rate, both ways."""
+"""Called with (rank, share): sets the rate of the rank's link to a share of the plan's, both ways."""
 
 
 def schedule(plan: Plan, clock: Clock, change: Change) -> None:
-    """Has the links of a plan's workers change when a spell begins and ends; nothing, where none are contended."""
+    """Schedules the changes of rate at the beginning and end of each spell; without contention, nothing."""
     contention = link_contention(plan)
     if contention is not None:
         for rank in contention.workers:

@@ -1,10 +1,10 @@
-"""How long a run may take before it is taken for stuck."""
+"""Bounds on the time of a run, beyond which it counts as stuck."""
 
 from sa_atp.lab.plans.plan import Plan
 
 
 def expected_seconds(plan: Plan) -> float:
-    """A generous bound on how long one policy may take: every shard at its slowest, one after the other."""
+    """A generous bound on the time of one policy: every shard at its slowest, one after the other."""
     return plan.run.steps * expected_step_s(plan)
 
 

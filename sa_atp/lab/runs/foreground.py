@@ -1,4 +1,4 @@
-"""Staying in the foreground: until Ctrl-C, or until a command has ended, or until a process that must live has died."""
+"""Commands that stay in the foreground: until Ctrl-C, the end of a child command, or the death of a needed process."""
 
 import os
 import selectors
@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 from sa_atp.lab.runs.processes import LOOK_S, Process, wait_for
 
-PATIENCE_S = 10.0  # for a command that was asked to end
+PATIENCE_S = 10.0  # between SIGTERM and SIGKILL
 
 
 def stay(processes: Sequence[Process]) -> None:
-    """Until KeyboardInterrupt. Raises: ProcessError: one of the processes ended."""
+    """Waits for KeyboardInterrupt. Raises: ProcessError: one of the processes ended."""
     while True:
         for process in wait_for(processes, 3600.0):
             process.pump()
@@ -23,8 +23,8 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], processe
     """Runs a command with additions to the environment, on our standard streams.
 
     Returns: its exit status; 128 + the signal's number if one ended it, as shells do.
-    Raises: ProcessError: one of the processes ended before the command did. Then, and on KeyboardInterrupt, the command
-    has been ended too.
+    Raises: ProcessError: one of the processes ended before the command. Then, and on KeyboardInterrupt, the command is
+    ended, too.
     """
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -43,7 +43,7 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], processe
 
 @contextmanager
 def _held_back() -> Iterator[None]:
-    """Signals that would end us come at the end of this, so that no child is started that nobody knows of."""
+    """Defers terminating signals to the end of the block, so that no child is left behind."""
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     handled = {number: handler for number, handler in before.items() if callable(handler)}
@@ -77,7 +77,7 @@ def _until_it_ends(child: "subprocess.Popen[bytes]", processes: Sequence[Process
 
 
 def _end(child: "subprocess.Popen[bytes]") -> None:
-    """Ctrl-C has reached the command itself; who sent us SIGTERM has not: after a moment, we do."""
+    """Ends the command. Ctrl-C has reached it already, but a SIGTERM to us has not: after a moment, it gets one."""
     for after_s, number in ((1.0, signal.SIGTERM), (PATIENCE_S, signal.SIGKILL)):
         try:
             child.wait(after_s)

@@ -1,4 +1,4 @@
-"""Computes points (see points), as a process that takes them on standard input, and as a function that a cluster calls."""
+"""Computes points (see points): as a process that reads them from standard input, and as a function for a cluster."""
 
 import contextlib
 import importlib
@@ -11,13 +11,13 @@ from typing import Any
 from sa_atp.basics.errors import SaAtpError
 
 Answer = dict[str, Any]
-"""{"result"}, or {"error", "kind"}: what went wrong, in words, and the name of its class."""
+"""{"result"}, or {"error", "kind"}: the message and the class of an exception."""
 
 _one_at_a_time = threading.Lock()
 
 
 def answer(work: str, arguments: Any) -> Answer:
-    """Computes a point. Args: work: "package.module:function"; arguments: what it is called with."""
+    """Computes a point. Args: work: "package.module:function"; arguments: its argument."""
     module, _, function = work.partition(":")
     with _one_at_a_time:
         try:
@@ -29,7 +29,7 @@ def answer(work: str, arguments: Any) -> Answer:
 
 
 def main() -> int:
-    """One point a line, one answer a line. What a point prints goes to standard error, which is the log."""
+    """Reads a point a line, writes an answer a line. Output of points goes to standard error, which is the log."""
     answers = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         for line in sys.stdin:

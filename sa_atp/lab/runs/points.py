@@ -1,8 +1,8 @@
-"""Points of a sweep or a table, side by side: in processes on this machine's cores, or on a Dask cluster.
+"""Computes the points of a sweep or a table concurrently: in processes on this machine, or on a Dask cluster.
 
-A point is a function of its arguments alone, so it does not matter where it runs, how often, or beside what. Whoever asks
-gets results as they come. A process that dies, or a worker of the cluster, costs its point another try and nothing else.
-What a folder keeps of finished points is not computed again.
+A point is a function of its arguments alone, so it may run anywhere, and more than once. Results are yielded as they
+complete. If a process or a worker of the cluster dies, its point is tried again. Finished points that a folder keeps are
+not computed again.
 """
 
 import contextlib
@@ -22,18 +22,18 @@ from sa_atp.basics.words import plural
 from sa_atp.lab.runs.point_process import Answer, answer
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 
-TRIES = 2  # of a point whose process dies; a cluster has a setting of its own (distributed.scheduler.allowed-failures)
+TRIES = 2  # of a point whose process dies; clusters have distributed.scheduler.allowed-failures instead
 CONNECT_S = 10.0  # to a scheduler
-WORKERS_S = 60.0  # for it to have a worker
+WORKERS_S = 60.0  # until the scheduler has a worker
 WAIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
     name: str
-    """For people, and for files; no other point's."""
+    """Unique, for messages and files."""
     work: str
-    """What computes it: "package.module:function", with one argument."""
+    """The function that computes it, "package.module:function", with one argument."""
     arguments: Any
     """JSON-able."""
 
@@ -41,14 +41,14 @@ class Point:
 def run(
     points: Sequence[Point], folder: Path, *, jobs: int = 1, scheduler: str | None = None
 ) -> Iterator[tuple[Point, Any]]:
-    """Computes points. Gives each with its result, which is JSON-able, as soon as it is there.
+    """Computes points. Yields each with its JSON-able result as soon as it is complete.
 
     Args:
         folder: for logs.
-        jobs: processes on this machine.
-        scheduler: address of a Dask scheduler, as tcp://HOST:PORT; then its workers compute, and `jobs` does not count.
+        jobs: number of processes on this machine.
+        scheduler: address of a Dask scheduler, as tcp://HOST:PORT; its workers compute then, and `jobs` is ignored.
 
-    Raises: UserError: no such scheduler; MissingPartError; SaAtpError: what a point says, or that its process died again.
+    Raises: UserError: there is no such scheduler; MissingPartError; SaAtpError: a point failed, or its process died twice.
     """
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")
@@ -56,17 +56,17 @@ def run(
 
 
 class Kept:
-    """Finished points in a folder: whoever was interrupted goes on from there."""
+    """Finished points in a folder, from which an interrupted run continues."""
 
     def __init__(self, folder: Path, stamp: str) -> None:
-        """Args: stamp: what results depend on besides arguments: versions, the commit. Results of another do not count."""
+        """Args: stamp: versions and commit; results with another stamp are computed again."""
         self._folder = folder
         self._stamp = stamp
 
     def run(
         self, points: Sequence[Point], *, jobs: int = 1, scheduler: str | None = None
     ) -> Generator[tuple[Point, Any], None, None]:
-        """As `run`; those that are kept come first. Raises: see there; UserError: the folder cannot be written."""
+        """Like `run`, with finished points first. Raises: as `run`; UserError: the folder cannot be written."""
         left = []
         for point in points:
             found = self._read(point)
@@ -92,7 +92,7 @@ class Kept:
     def _read(self, point: Point) -> tuple[Any] | None:
         try:
             kept = json.loads(self._path(point).read_text())
-        except (OSError, ValueError):  # not there, or cut off
+        except (OSError, ValueError):  # missing or truncated
             return None
         if not isinstance(kept, dict) or "result" not in kept:
             return None
@@ -116,7 +116,7 @@ class Kept:
 
 
 def _outcome(point: Point, answered: Answer) -> Any:
-    """Raises: what the point said."""
+    """The result of a point. Raises: the point's error."""
     if "error" not in answered:
         return answered["result"]
     kinds: dict[str, type[SaAtpError]] = {"UserError": UserError, "MissingPartError": MissingPartError}
@@ -133,7 +133,7 @@ def _on_cores(points: Sequence[Point], folder: Path, jobs: int) -> Iterator[tupl
     with Group() as group:
 
         def begin(process: Process | None = None) -> None:
-            """Has a process compute the next point that waits, or a new process."""
+            """Has a process, or a new one, compute the next waiting point."""
             nonlocal started
             if process is None:
                 started += 1
@@ -142,7 +142,7 @@ def _on_cores(points: Sequence[Point], folder: Path, jobs: int) -> Iterator[tupl
                     {"OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
             at[process] = point, _ = waiting.popleft()
-            with contextlib.suppress(ProcessError):  # that it has died is seen where its answer is waited for
+            with contextlib.suppress(ProcessError):  # a dead process is noticed when its answer is awaited
                 process.tell({"work": point.work, "arguments": point.arguments})
 
         while waiting and len(at) < jobs:
@@ -180,19 +180,19 @@ def _on_cluster(points: Sequence[Point], scheduler: str) -> Iterator[tuple[Point
     try:
         client = Client(scheduler, timeout=CONNECT_S, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise UserError(f"--scheduler {scheduler}: no Dask scheduler answers there ({_line(error)})") from None
+        raise UserError(f"--scheduler {scheduler}: no Dask scheduler answers ({_line(error)})") from None
     with client:
         try:
             client.wait_for_workers(1, timeout=WORKERS_S)
         except (OSError, TimeoutError):
             raise UserError(f"--scheduler {scheduler}: it has no workers: start some with `dask worker`") from None
-        # `answer` does one at a time in a process, so that threads of one worker do not share PyTorch's generator
+        # `answer` runs one point at a time in a process: threads of a worker would share PyTorch's generator
         futures = client.map(answer, [p.work for p in points], [p.arguments for p in points], pure=False)
         point_of = {future.key: point for future, point in zip(futures, points, strict=True)}
         try:
             yield from _gather(as_completed(futures, loop=client.loop), point_of)
         except (CancelledError, OSError) as error:
-            raise SaAtpError(f"--scheduler {scheduler}: it has gone away ({_line(error)})") from None
+            raise SaAtpError(f"--scheduler {scheduler}: the connection is lost ({_line(error)})") from None
         finally:
             with contextlib.suppress(Exception):  # it may be gone
                 client.cancel(futures)
@@ -201,7 +201,7 @@ def _on_cluster(points: Sequence[Point], scheduler: str) -> Iterator[tuple[Point
 def _gather(futures: Iterable[Any], point_of: dict[str, Point]) -> Iterator[tuple[Point, Any]]:
     for future in futures:
         point = point_of[future.key]
-        if future.status == "error":  # not of the point's own making: those are answers
+        if future.status == "error":  # errors of the cluster; a point's own errors are answers
             raise SaAtpError(f"{point.name}: on the cluster: {_line(future.exception())}")
         yield point, _outcome(point, future.result())
 

@@ -1,7 +1,7 @@
-"""Processes of a run: started, waited for until they are ready, talked to in lines of JSON, and ended without fail.
+"""Processes of a run: starting them, waiting until they are ready, exchanging lines of JSON, and ending them reliably.
 
-Where all of a group are needed, whoever waits for one of them hears when any other has ended: what becomes of the others
-because of that comes later, and would be named after what they wait for.
+If all processes of a group are needed, waiting for one fails as soon as any other ends, with an error that names it. The
+failures that follow in the others would hide the cause.
 """
 
 import contextlib
@@ -23,35 +23,35 @@ from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
 
 END_TIMEOUT_S = 5.0
-LOOK_S = 0.5  # between two looks whether those that are needed are there
-STOPPED_S = 5.0  # after which that is said
-FULL_BYTES = 4096  # where there is less room, a log may end anywhere
+LOOK_S = 0.5  # interval of the check on needed processes
+STOPPED_S = 5.0  # a process that is stopped for longer is reported
+FULL_BYTES = 4096  # with less free space, a log may be truncated
 LOG_TAIL_LINES = 20
-TICK_S, TELL_EVERY_S = 1.0, 5.0  # whom we wait for
-LEAST_SHARE = 0.1  # of a processor, with which a process computes
-SAID = "sa-atp"  # what a line of a log begins with that says what a process of ours is doing
+TICK_S, TELL_EVERY_S = 1.0, 5.0  # interval of notices on the process that we wait for
+LEAST_SHARE = 0.1  # a process that uses more of a core is computing
+SAID = "sa-atp"  # prefix of log lines in which a process of this project reports its activity
 
 
 class ProcessError(SaAtpError):
-    """A process of the run ended, or did not answer; the message holds its last words."""
+    """A process of the run ended, or did not answer; the message has the end of its log."""
 
 
 class Waiting:
-    """Tells people every few seconds whom we wait for, and what that one is doing."""
+    """Reports every few seconds which process we wait for, and what it is doing."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._told = time.monotonic()
 
     def on(self, process: "Process") -> None:
-        """We wait for this process."""
+        """Called repeatedly while we wait for a process."""
         if time.monotonic() - self._told >= TELL_EVERY_S:
             self._tell(f"waiting for {process.name}: {process.doing or 'it is starting'}")
             self._told = time.monotonic()
 
 
 class Process:
-    """A child process with a log file; its standard output is a line of JSON an answer."""
+    """A child process with a log file, which answers with lines of JSON on standard output."""
 
     def __init__(
         self,
@@ -68,18 +68,18 @@ class Process:
         """Args:
         name: for messages.
         arguments: of the program; by default the first is the Python module to run.
-        inside: what to put before the command, so that it runs in a namespace or a control group.
-        talks: whether it answers in lines of JSON; False: what it prints goes to the log.
-        waiting: is told while we wait for an answer; default: nobody is.
+        inside: prefix of the command that runs it in a namespace or a control group.
+        talks: whether it answers in lines of JSON; False: its output goes to the log.
+        waiting: called while we wait for an answer.
         """
         self.name = name
         self._waiting = waiting
         self.log = log
         self.companions: Sequence[Process] = ()
-        """What is needed for as long as this process is waited for."""
+        """Processes that have to live while we wait for this one."""
         self.is_over = False
-        """It has been ended from here."""
-        self._stopped_at: float | None = None  # since when it has been seen stopped
+        """Whether `end` was called."""
+        self._stopped_at: float | None = None  # when it was first seen stopped
         self._command = [*inside, *program, *arguments]
         self._buffer = b""
         with _open(log) as errors:
@@ -90,7 +90,7 @@ class Process:
                     stdout=subprocess.PIPE if talks else errors,
                     stderr=errors,
                     env={**os.environ, **(environment or {})},
-                    start_new_session=True,  # Ctrl-C is for us: we end our children in order
+                    start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
                 )
             except OSError as error:
                 raise ProcessError(f"{name} cannot be started: {shortage(error) or error}") from None
@@ -101,16 +101,16 @@ class Process:
         self.say(json.dumps(message))
 
     def say(self, line: str) -> None:
-        """Writes a line, or several, to its standard input. Raises: ProcessError: it does not listen."""
+        """Writes one or more lines to its standard input. Raises: ProcessError: it does not read them."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise ProcessError(self._obituary("does not listen")) from None
+            raise ProcessError(self._obituary("does not read its input")) from None
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
-        """The next line of its output, which must be JSON. Raises: ProcessError: as `line`, or it is something else."""
+        """The next line of its output, which must be JSON. Raises: ProcessError: as `line`, or the line is not JSON."""
         line = self.line(timeout_s)
         try:
             found = json.loads(line)
@@ -123,10 +123,9 @@ class Process:
     def line(self, timeout_s: float) -> str:
         """The next line of its output.
 
-        Args: timeout_s: a process that shares the processors with others, and computes meanwhile, has so much time of
-            its own, and ten times as long at most.
+        Args: timeout_s: counts in CPU time while the process computes on shared cores, up to ten times as long.
 
-        Raises: ProcessError: it ended, or said nothing in time.
+        Raises: ProcessError: it ended, or wrote nothing in time.
         """
         deadline = time.monotonic() + timeout_s
         before_s = seen_s = self.cpu_s()
@@ -143,14 +142,14 @@ class Process:
                 looked, seen_s = now, used_s
             if now >= deadline:
                 if share < LEAST_SHARE or used_s - before_s >= timeout_s:
-                    raise ProcessError(self._obituary(f"said nothing for {timeout_s:.0f} s"))
+                    raise ProcessError(self._obituary(f"wrote nothing for {timeout_s:.0f} s"))
                 deadline = now + TELL_EVERY_S
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")
 
     @property
     def doing(self) -> str:
-        """What it has last said in its log that it is doing; "" where it has not."""
+        """Its last activity according to its log; "" if it has reported none."""
         said = [line for line in self.log.read_text(errors="replace").splitlines() if line.startswith(SAID)]
         return said[-1].partition(": ")[2] if said else ""
 
@@ -159,7 +158,7 @@ class Process:
         return b"\n" in self._buffer
 
     def pump(self) -> None:
-        """Takes what the process has written. Raises: ProcessError if it has ended."""
+        """Reads its available output. Raises: ProcessError: it has ended."""
         assert self._process.stdout is not None
         try:
             data = os.read(self._process.stdout.fileno(), 1 << 16)
@@ -178,7 +177,7 @@ class Process:
         return sum(self.cpu_times_s())
 
     def cpu_times_s(self) -> tuple[float, float]:
-        """The same in its own code, and in the kernel."""
+        """CPU time in user mode and in the kernel."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -187,19 +186,19 @@ class Process:
         return int(fields[11]) / ticks, int(fields[12]) / ticks
 
     def check(self) -> None:
-        """Raises: ProcessError if it has ended."""
+        """Raises: ProcessError: it has ended."""
         if self._process.poll() is not None:
             raise ProcessError(self._obituary("ended"))
 
     def is_stopped(self) -> bool:
-        """Whether it stands still, because of SIGSTOP or a debugger: it may go on, and does nothing until then."""
+        """Whether it is stopped by SIGSTOP or a debugger, and may be continued."""
         try:
             return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         except OSError:
             return False
 
     def look(self) -> None:
-        """Says once that it has been stopped for a while."""
+        """Reports once if it has been stopped for a while."""
         if not self.is_stopped():
             self._stopped_at = None
         elif self._stopped_at is None:
@@ -209,15 +208,15 @@ class Process:
             say(f"sa-atp: {self.how_it_goes_on()}")
 
     def how_it_goes_on(self) -> str:
-        """In words, of a process that is stopped."""
+        """A sentence on how to continue a stopped process."""
         return f"{self.name} is stopped: `kill -CONT {self._process.pid}` lets it go on"
 
     def failure(self, what: str) -> ProcessError:
-        """An exception that says what the process did, with its command and the end of its log."""
+        """An exception on what the process did, with its command and the end of its log."""
         return ProcessError(self._obituary(what))
 
     def end(self) -> None:
-        """Asks it to end, then makes it."""
+        """Ends the process, by force if it does not end in time."""
         self.is_over = True
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
@@ -232,10 +231,10 @@ class Process:
 
     def _obituary(self, what: str) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0 if what == "ended" else 0.0)  # its status comes a moment after its output ends
+            self._process.wait(1.0 if what == "ended" else 0.0)  # its status follows the end of its output
         text = f"{self.name} {what}" + _status(self._process.poll())
         notes = [self.how_it_goes_on()] if self.is_stopped() else []
-        notes += [f"there is no room left in {self.log.parent}, where its log is"] if _is_full(self.log.parent) else []
+        notes += [f"no space is left in {self.log.parent}, the folder of its log"] if _is_full(self.log.parent) else []
         return "; ".join(
             [text, *notes, f"command: {' '.join(self._command)}", f"its log {self.log} {self._last_words()}"]
         )
@@ -249,12 +248,12 @@ class Process:
 
 
 class Group:
-    """Processes that end together, whatever happens."""
+    """Processes that end together, at the end of a with block."""
 
     def __init__(self, tell: Callable[[str], None] | None = None, *, together: bool = False) -> None:
         """Args:
-        tell: is told whom we wait for while one of them keeps us waiting for an answer; default: nobody is.
-        together: all of them are needed: waiting for one fails when another one has ended.
+        tell: called with a notice while we wait for an answer.
+        together: whether all are needed: waiting for one fails if another one has ended.
         """
         self._processes: list[Process] = []
         self.waiting = None if tell is None else Waiting(tell)
@@ -280,7 +279,7 @@ class Group:
         )  # fmt: skip
 
     def add(self, process: Process) -> Process:
-        """Has the group end a process that runs already."""
+        """Adds a running process to the group."""
         self._processes.append(process)
         if self._together:
             self.need(process)
@@ -288,7 +287,7 @@ class Group:
         return process
 
     def need(self, process: Process) -> None:
-        """Waiting for one of the group fails when this process has ended, whoever ends it."""
+        """Makes waiting for any process of the group fail once this process has ended."""
         self._needed.append(process)
 
     def __enter__(self) -> Self:
@@ -302,9 +301,9 @@ class Group:
 
 
 def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
-    """The processes that have something to say within the time.
+    """Waits for output. Returns: the processes that have some; none after the timeout.
 
-    Raises: ProcessError: another one that is needed meanwhile has ended.
+    Raises: ProcessError: a needed process has ended.
     """
     needed = [each for each in _needed_for(processes) if not each.is_over]
     deadline = time.monotonic() + timeout_s
@@ -313,7 +312,7 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
             selector.register(process, selectors.EVENT_READ, process)
         heard: list[Process] = []
         is_last = False
-        while True:  # what is heard may be what becomes of one that has lost another
+        while True:  # an answer may be an error that follows from the end of another process
             for each in needed:
                 each.look()
                 if each not in processes:
@@ -326,7 +325,7 @@ def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:
 
 
 def stopped(processes: Sequence[Process]) -> str:
-    """What to add to an error: which processes of a run are stopped; "" if none is."""
+    """A note for errors on processes that are stopped; "" if none is."""
     return "".join(f"; {each.how_it_goes_on()}" for each in _needed_for(processes) if each.is_stopped())
 
 
@@ -361,7 +360,7 @@ def _open(log: Path) -> IO[bytes]:
 
 @cache
 def _tie_to_parent() -> tuple[str, ...]:
-    """What to put before a command so that it ends when we are killed and cannot end it: setpriv of util-linux."""
+    """The prefix of a command that ends it when we are killed: setpriv of util-linux."""
     tie = ("setpriv", "--pdeathsig", "TERM", "--")
     works = shutil.which(tie[0]) and subprocess.run([*tie, "true"], capture_output=True, check=False).returncode == 0
     return tie if works else ()

@@ -1,9 +1,9 @@
-"""What a run tells about how far it is. This class tells nobody; the command line has one that draws a bar."""
+"""The interface for progress of a run. This class ignores it; the command line has one that draws a bar."""
 
 
 class Progress:
     def __call__(self, stage: str) -> None:
-        """The run has come to this."""
+        """A stage of the run begins."""
 
     def steps(self, done: int, of: int) -> None:
         """So many steps of the current stage are done."""

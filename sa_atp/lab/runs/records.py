@@ -1,4 +1,4 @@
-"""What a run leaves behind, as data: the report is drawn from this and from nothing else."""
+"""The records of a run, from which alone reports are made."""
 
 import math
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any, Literal
 from sa_atp.lab.plans.plan import Plan
 
 IntervalKind = Literal["compute", "help", "send", "wait", "pause", "between"]
-"""between: the worker is in no step. Reports find these intervals (`report.gaps`); run.json has those of steps."""
+"""between: the worker is in no step. Reports add these intervals (`report.drawing.gaps`); run.json has only the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,14 +20,14 @@ class Interval:
     start_us: int
     end_us: int
     label: str = ""
-    """For help: whose micro-batch, "shard 3, micro-batch 7"; cancelled work says so."""
+    """For help: the micro-batch, as "shard 3, micro-batch 7"; cancelled work ends with ", cancelled"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """One step as one worker experienced it, in seconds. The four parts make up iteration_s.
+    """One step of one worker, in seconds. The four parts add up to iteration_s.
 
-    How long the job took for a step is another question: see `report.stats.step_ends_s`.
+    For the step time of the job see `report.stats.step_ends_s`.
     """
 
     step: int
@@ -37,32 +37,29 @@ class Iteration:
     help_s: float
     """Time spent on other workers' micro-batches."""
     send_s: float
-    """While its contribution left for the first time. What is sent again is sent while it waits; and so is what can only
-    leave when others have sent."""
+    """Time of the first transmission of its contribution. Retransmissions count as waiting, and so do fragments that the
+    window holds back until others have sent."""
     wait_s: float
-    """For claims, for others, for the sum, and for a turn on a core; with Gloo, which does not tell them apart, sending
-    too."""
+    """Time spent waiting: for claims, for others, for the sum, and for a core; with Gloo, sending is included."""
     iteration_s: float
     loss: float
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""
     slowdown: float
     """Emulated slow-down of its device in this step."""
     micro_batches: int
-    """Micro-batches of its own shard that it contributed: those that it was the first to have computed. Over all workers
-    these and `helped` add up to all micro-batches of a step, each counted once. Where parameters are on a server workers
-    compute those of other steps, too, and they add up over the whole run."""
+    """Micro-batches that it contributed of its own shard, as the first that computed them. Over all workers these and
+    `helped` add up to all micro-batches of a step; with parameters on a server, of the whole run."""
     helped: int
-    """Micro-batches of other shards that it contributed, likewise."""
+    """Micro-batches that it contributed of other shards, likewise."""
     end_s: float = math.nan
-    """When it had the sum and had applied it, since the policy's first step began; NaN in runs of releases that did not
-    write it down."""
+    """When it had applied the sum, since the policy's first step began; NaN in runs of older releases."""
     samples: int = 0
-    """Of its shard; 0 where that was not written down."""
+    """Samples of its shard; 0: not recorded."""
     unused: int = 0
-    """Micro-batches that it computed for nothing: another worker had them before (backups, clones), or the step's sum, or
-    the job, was over without them."""
+    """Micro-batches that it computed in vain: another worker was faster (backups, clones), or the step or the job ended
+    without them."""
     is_finished: bool = True
-    """Whether it got to the end of the step: where parameters are on a server, the job may be over before."""
+    """Whether it finished the step: with parameters on a server, the job may end before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +68,7 @@ class Evaluation:
 
     step: int
     time_s: float
-    """When the first worker had the step's sum and had applied it, since the first step began."""
+    """When the first worker had applied the step's sum, since the first step began."""
     loss: float
     accuracy: float
 
@@ -86,46 +83,46 @@ class PolicyRun:
     intervals: list[Interval] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     sums_checked: int = 0
-    """Sums of gradients that were compared with the contributions they should consist of."""
+    """Sums of gradients that were compared with their contributions."""
     sums_wrong: int = 0
     fragments: dict[str, int] = field(default_factory=dict)
-    """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions. Empty
-    where nothing counted them."""
+    """sent, retransmitted, in_switch (sums completed by the switch), at_ps (by the parameter server), collisions. Empty:
+    not counted."""
     help: dict[str, int] = field(default_factory=dict)
-    """helped_steps (steps in which somebody helped), micro_batches (contributed by helpers), unused (computed for nothing,
-    by whomever), backups, questions (to the ledger)."""
+    """helped_steps (steps with help), micro_batches (contributed by helpers), unused (computed in vain by any worker),
+    backups, questions (to the ledger)."""
     fluid_bound_s: float = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0
-    """Which one, where several ran at once."""
+    """Number of the job, if several ran concurrently."""
     step_ends_s: list[float] = field(default_factory=list)
-    """Of policies whose workers go on at their own pace: when a step's worth of samples more was in the parameters, in
+    """For policies whose workers have their own pace: when the parameters contained the samples of another step, in
     seconds since the first worker began. Empty: a step ends when the first worker has its sum."""
     streams: dict[str, float] = field(default_factory=dict)
-    """For each link between switches ("leaf1-s1"), how many times a step's fragments went up it, mean over steps: the
-    bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""
+    """For each link between switches ("leaf1-s1"), the copies of a step's fragments that went up it, mean over steps: the
+    bytes counted by its interface over those of one worker's contribution. With aggregation in the rack it is 1."""
     device_cores: float = 0.0
-    """How many of this machine's cores all emulated devices of the job take while they compute; 0: none really did."""
+    """Cores of this machine that all emulated devices of the job use while they compute; 0: nothing is computed."""
 
 
 @dataclass(slots=True)
 class RunResult:
-    """Everything that `sa-atp run` has to tell."""
+    """The result of `sa-atp run`."""
 
     plan: Plan
     plan_path: str
     backend: str
     switch: str
     manifest: dict[str, Any]
-    """Versions, seeds, kernel, commit, command line: what is needed to repeat the run."""
+    """Versions, seeds, kernel, commit, command line: all that is needed to repeat the run."""
     runs: list[PolicyRun] = field(default_factory=list)
 
     @property
     def devices(self) -> Literal["simulated", "cpu", "emulated", "real"]:
-        """What computed, and so what the times are times of.
+        """The kind of devices, which says what the times mean.
 
-        simulated: nothing but the clock. emulated: this machine, and then each worker waited until its device would have
-        been done. cpu: hosts with CPU quotas. real: this machine, as fast as it was.
+        simulated: virtual time. emulated: this machine computed, and then each worker waited until its device would have
+        finished. cpu: hosts with CPU quotas. real: this machine at its own speed.
         """
         if self.backend == "sim":
             return "simulated"

@@ -1,4 +1,4 @@
-"""The folder that a run writes into: tried before the run begins, and its own for as long as it lasts."""
+"""The output folder of a run: checked before the run begins, and locked while it lasts."""
 
 import contextlib
 import errno
@@ -11,23 +11,23 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.plans.plan import Plan
 
 BASE_BYTES = 4_000_000  # figures, page, logs
-INTERVAL_BYTES = 200  # of an activity of a worker, in run.json and timeline.json
-OTHER_INTERVALS = 8  # of a worker's step, beside its micro-batches
-TRIED_BYTES = 16_000_000  # written, at most, to see whether that is possible
+INTERVAL_BYTES = 200  # of a worker's activity, in run.json and timeline.json
+OTHER_INTERVALS = 8  # activities of a worker's step besides its micro-batches
+TRIED_BYTES = 16_000_000  # written as a test, at most
 
 
 def bytes_needed(plan: Plan) -> int:
-    """About how many bytes a run of a plan leaves."""
+    """Approximate size of the output of a run, in bytes."""
     steps = plan.run.steps * plan.run.repetitions * len(plan.run.policies) * plan.job.jobs
     return BASE_BYTES + steps * plan.topology.workers * (plan.job.micro_batches + OTHER_INTERVALS) * INTERVAL_BYTES
 
 
 @contextlib.contextmanager
 def claimed(folder: Path, needs_bytes: int) -> Iterator[None]:
-    """Makes the folder, and keeps it from other runs.
+    """Makes the folder, and locks it against other runs.
 
-    Args: needs_bytes: that must fit into it.
-    Raises: UserError: it cannot be written, is full, or another run is at work in it.
+    Args: needs_bytes: space that the run needs.
+    Raises: UserError: the folder cannot be written, is full, or is in use by another run.
     """
     is_new = not folder.exists()
     try:
@@ -49,15 +49,15 @@ def claimed(folder: Path, needs_bytes: int) -> Iterator[None]:
 
 
 def _lock(directory: int, folder: Path) -> None:
-    """The kernel gives the lock back, however a run ends; there is no file that could be left over."""
+    """Locks the folder. The kernel releases the lock however a run ends, and no lock file can be left over."""
     try:
         fcntl.flock(directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise UserError(
-            f"{folder}: another run is at work there: choose another folder with --out, or wait until it is over"
+            f"{folder}: in use by another run: choose another folder with --out, or wait until it has ended"
         ) from None
     except OSError:
-        pass  # a file system without such locks: then nobody else can be seen
+        pass  # a file system without locks: other runs cannot be detected
 
 
 def _try(folder: Path, needs_bytes: int) -> None:
@@ -85,11 +85,11 @@ def _reserve(file: int, size: int) -> None:
     if disk.f_blocks > 0 and disk.f_bavail * disk.f_frsize < size:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
-        os.posix_fallocate(file, 0, min(size, TRIED_BYTES))  # a quota, or a limit of the process, shows only now
+        os.posix_fallocate(file, 0, min(size, TRIED_BYTES))  # reveals quotas and limits of the process
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-        os.write(file, bytes(1 << 16))  # a file system that cannot reserve: at least that it can be written
+        os.write(file, bytes(1 << 16))  # for file systems that cannot reserve space: at least test a write
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""What a task of a worker means: which plan, which workload, which device; and how its steps are written down."""
+"""Interprets a worker's task (plan, workload, device, stragglers), and describes its steps as data."""
 
 import math
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from sa_atp.steps.workloads.digits import DigitsCnn, Score
 
 
 class JobWorkload(DealtWorkload, Protocol):
-    """A workload that can be evaluated after the run, and that needs no weights of its own."""
+    """A workload that can be evaluated after the run, and can compute gradients with given weights."""
 
     def initial(self) -> Values: ...
     def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
@@ -32,7 +32,7 @@ def plan_of(task: dict[str, Any]) -> Plan:
 
 
 def make_device(plan: Plan) -> Device:
-    """A worker's device. With a real CPU, a normal host's quota makes it as fast as an emulated one."""
+    """A worker's device. With device "cpu", a normal host's quota makes it as fast as an emulated one."""
     if plan.job.device == "cpu":
         share = min(1.0, plan.job.cpu_share)
         return CpuDevice(round(plan.job.compute_us_per_sample * share), round(plan.job.compute_us_per_pass * share))
@@ -40,7 +40,7 @@ def make_device(plan: Plan) -> Device:
 
 
 def straggler_pattern(plan: Plan) -> StragglerPattern:
-    """How slow workers compute; a congested link does not make them slow."""
+    """The slowdowns of workers' devices; congested links do not count."""
     return StragglerPattern(
         kind=plan.straggler.pattern if plan.straggler.by != "congestion" else "none",
         workers=plan.straggler.workers,
@@ -59,12 +59,12 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
 
 
 def device_slowdown(plan: Plan, pattern: StragglerPattern, step: int, rank: int) -> float:
-    """What a worker's device has to pretend: where something real makes workers slow, no more than its speed."""
+    """The emulated slowdown of a device: if a real cause slows workers down, only its relative speed."""
     return pattern.slowdown_of(step, rank) if plan.straggler.by == "device" else 1.0 / pattern.speed_of(rank)
 
 
 def link_contention(plan: Plan) -> LinkContention | None:
-    """Which links are contended, and when; None: none are."""
+    """The contended links and their spells; None: there are none."""
     straggler = plan.straggler
     if straggler.pattern != "contention":
         return None
@@ -78,7 +78,7 @@ def link_contention(plan: Plan) -> LinkContention | None:
 
 
 def make_workload(plan: Plan, repetition: int) -> JobWorkload:
-    """What every worker trains; repetitions differ in the seed."""
+    """The workload of every worker; repetitions differ in the seed."""
     if plan.job.model != "digits-cnn":
         return CommModel(
             plan.job.model,
@@ -114,7 +114,7 @@ def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
 
 
 def evaluate(workload: JobWorkload, snapshots: list[tuple[int, Values]]) -> list[tuple[int, float, float]]:
-    """(step, loss, accuracy) on the held-out samples, after the run so that it costs no training time.
+    """(step, loss, accuracy) on the held-out samples, computed after the run so that it takes no training time.
 
     Args: snapshots: (step, weights after it).
     """

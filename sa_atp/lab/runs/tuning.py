@@ -1,8 +1,8 @@
-"""Learning rates by one rule for all policies: those of a grid are tried in virtual time, and the first to be there wins.
+"""Tunes learning rates by one rule for all policies, in virtual time.
 
-The rule: of the rates of `GRID`, the one whose run of the plan on the simulated backend reaches the plan's target accuracy
-soonest, mean over the plan's repetitions; of those that get there in all of them. If none does, the one with the highest
-accuracy at the end. Of equals the smaller rate.
+The rule: of the rates of `GRID` that reach the plan's target accuracy in all repetitions on the simulated backend, take the
+one that does so soonest, mean over repetitions. If none does, take the one with the highest final accuracy. Of equal rates,
+take the smaller one.
 """
 
 import dataclasses
@@ -20,17 +20,17 @@ Simulate = Callable[[Plan], list[PolicyRun]]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a learning rate led to."""
+    """The result of a learning rate."""
 
     learning_rate: float
     time_to_accuracy_s: float
-    """Mean over repetitions; infinite if one did not get there."""
+    """Mean over repetitions; infinite if one did not reach it."""
     accuracy: float
-    """At the end, mean over repetitions."""
+    """Final accuracy, mean over repetitions."""
 
 
 def with_rate(plan: Plan, policy: str, rate: float) -> Plan:
-    """The plan with another learning rate for a policy: its own one, or else that of the job."""
+    """The plan with another learning rate for a policy: the key of its own table, or else job.learning_rate."""
     kind = policies.find(policy)
     if kind.settings is None or not hasattr(kind.settings(), "learning_rate"):
         return dataclasses.replace(plan, job=dataclasses.replace(plan.job, learning_rate=rate))
@@ -45,14 +45,14 @@ def trials(plan: Plan, policy: str, simulate: Simulate, grid: Iterable[float] = 
 
 
 def trial(rate: float, runs: Sequence[PolicyRun], target: float) -> Trial:
-    """What the repetitions of one rate come to."""
+    """The result of one rate, from its repetitions."""
     times = [next((e.time_s for e in run.evaluations if e.accuracy >= target), math.inf) for run in runs]
     last = [run.evaluations[-1].accuracy for run in runs if run.evaluations]
     return Trial(rate, sum(times) / len(times), sum(last) / len(last) if last else 0.0)
 
 
 def best(found: Iterable[Trial]) -> Trial:
-    """By the rule."""
+    """The best trial by the rule."""
     return min(found, key=lambda t: (t.time_to_accuracy_s, -t.accuracy, t.learning_rate))
 
 

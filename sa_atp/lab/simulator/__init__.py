@@ -1,4 +1,4 @@
-"""A simulated network in virtual time: the real connections, the real switch program, links that misbehave on demand.
+"""A packet-level simulator in virtual time: the real connections and switch program, and simulated links with faults.
 
 A run is a pure function of its scenario and its seed.
 """

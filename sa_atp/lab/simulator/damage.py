@@ -1,9 +1,8 @@
-"""Damage by accident that the protocol can see, of frames on their way. (protocol section 13)
+"""Accidental damage to frames that passes a link's checksum and that the protocol can detect. (protocol section 13)
 
-Nearly all damage is found by the frame check sequence of a link, which is a loss like any other. This is what gets
-through: bits of the fields that are checked, and frames that are cut short. Bits that make another valid packet of it
-(lanes, sequence number, exponent, tag, bits of the fan-in) are left alone: nothing in such a packet tells that it was
-another one.
+A link's frame check sequence finds nearly all damage, and drops the frame. This module simulates the rest: flipped bits in
+fields that receivers check, and truncated frames. It never flips bits that would make another valid packet (lanes,
+sequence number, exponent, tag, bits of the fan-in), which no receiver could detect.
 """
 
 import random
@@ -11,11 +10,11 @@ import random
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, is_urgent
 from sa_atp.protocol.packets.spec import FIELDS, Kind
 
-LEAST_BYTES = 34  # of a frame that is cut short: Ethernet's header and that of IPv4
+LEAST_BYTES = 34  # length of a truncated frame, at least: the Ethernet and IPv4 headers
 
 
 def _places() -> dict[str, range]:
-    """Where each field of the header is in a frame, as numbers of bits."""
+    """The bits of each header field, as bit numbers in a frame."""
     found, at = {}, 8 * HEADERS_BYTES
     for name, bits, _ in FIELDS:
         found[name] = range(at, at + bits)
@@ -25,29 +24,29 @@ def _places() -> dict[str, range]:
 
 PLACES = _places()
 CHECKED = (*PLACES["version"], *PLACES["job"], *PLACES["epoch"])
-ADDRESSES = (*range(8 * 26, 8 * 34), *range(8 * 34, 8 * 36))  # of the sender and the receiver, and the sender's port
-TOLERATED = (*PLACES["flags"], *PLACES["slot"])  # of data: they cost time, and nothing else
-LENGTH = range(8 * 38, 8 * 39)  # the upper half of the UDP length: it says many bytes more, or less
+ADDRESSES = (*range(8 * 26, 8 * 34), *range(8 * 34, 8 * 36))  # IP addresses, and the sender's UDP port
+TOLERATED = (*PLACES["flags"], *PLACES["slot"])  # damage here in data packets costs only time
+LENGTH = range(8 * 38, 8 * 39)  # the upper byte of the UDP length
 
 
-def damaged(frame: bytes, rng: random.Random) -> bytes | None:
-    """The frame as it arrives; None: a receiver's UDP checksum finds it, because no switch changes such a packet."""
+def damage_frame(frame: bytes, rng: random.Random) -> bytes | None:
+    """The damaged frame; None: the receiver's UDP checksum drops it, which holds for packets that no switch rewrites."""
     if is_urgent(frame) or len(frame) <= HEADERS_BYTES:
         return None
     choice = rng.randrange(5)
     if choice == 0:
         return frame[: rng.randrange(LEAST_BYTES, len(frame))]
     if choice == 1:
-        return flipped(frame, rng.choice(CHECKED))
-    if choice == 2:  # two flips would make another kind of it
-        return flipped(frame, rng.choice(PLACES["kind"]))
+        return flip_bit(frame, rng.choice(CHECKED))
+    if choice == 2:  # two flips could make another valid kind
+        return flip_bit(frame, rng.choice(PLACES["kind"]))
     if choice == 3 and frame[HEADERS_BYTES] & 15 == Kind.DATA:
-        return flipped(frame, rng.choice(TOLERATED))
-    return flipped(frame, rng.choice((*ADDRESSES, *LENGTH)))
+        return flip_bit(frame, rng.choice(TOLERATED))
+    return flip_bit(frame, rng.choice((*ADDRESSES, *LENGTH)))
 
 
-def flipped(frame: bytes, place: int) -> bytes:
-    """The frame with one bit the other way round."""
+def flip_bit(frame: bytes, place: int) -> bytes:
+    """The frame with one bit flipped."""
     changed = bytearray(frame)
     changed[place // 8] ^= 0x80 >> place % 8
     return bytes(changed)

@@ -1,4 +1,4 @@
-"""Events in virtual time, and links with rate, delay, a queue, and faults."""
+"""A clock of events in virtual time, and links with a rate, a delay, a queue and faults."""
 
 import heapq
 import random
@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from sa_atp.lab.simulator.damage import damaged
+from sa_atp.lab.simulator.damage import damage_frame
 from sa_atp.protocol.packets.frames import is_urgent
 
 BITS_PER_MBIT = 1_000_000
@@ -23,12 +23,12 @@ class Clock:
 
     @property
     def scheduled(self) -> int:
-        """How many callbacks there have been so far, with those that wait."""
+        """Number of callbacks scheduled so far, those that have run included."""
         return self._count
 
     @property
     def waiting(self) -> int:
-        """How many callbacks wait for their time."""
+        """Number of callbacks that have not run yet."""
         return len(self._heap)
 
     def at(self, when_us: int, action: Callable[[], None]) -> None:
@@ -36,7 +36,7 @@ class Clock:
         heapq.heappush(self._heap, (max(when_us, self.now_us), self._count, action))
 
     def run(self, until: Callable[[], bool], limit_us: int) -> bool:
-        """Runs until the condition holds; False if it does not within the limit, or nothing is left to happen."""
+        """Runs until the condition holds. Returns: False if the limit is reached or no event is left before it holds."""
         while self._heap and not until():
             if self._heap[0][0] > limit_us:
                 return False
@@ -47,21 +47,21 @@ class Clock:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkSettings:
-    """One direction of a link."""
+    """Settings of one direction of a link; faults are shares of packets."""
 
     rate_mbps: float = 10_000.0
     delay_us: int = 20
     queue_packets: int = 1000
-    """Packets that wait for the wire; one more is dropped."""
+    """Capacity of the queue; further packets are dropped."""
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    """Share of packets that are held back by up to `reorder_by_us`, so that later ones overtake them."""
+    """Share of packets that are delayed by up to `reorder_by_us`, so that later ones overtake them."""
     reorder_by_us: int = 200
     jitter_us: int = 0
-    """Extra delay, uniform; packets do not overtake one another because of it."""
+    """Uniform extra delay, without reordering."""
     corrupt: float = 0.0
-    """Share of packets that arrive damaged where the protocol can see it (`damage.damaged`)."""
+    """Share of packets that arrive with detectable damage (`damage.damage_frame`)."""
 
 
 @dataclass(slots=True)
@@ -88,9 +88,9 @@ class Link:
     deliver: Callable[[bytes], None]
     stats: LinkStats = field(default_factory=LinkStats)
     up: bool = True
-    """False: what is sent is lost; what is on the way arrives."""
+    """False: new frames are lost; frames in flight arrive."""
     watch: Watch | None = None
-    """Told of each frame what became of it when it leaves: "sent", "lost", "overflowed" or "damaged"."""
+    """Called with each frame and its fate: "sent", "lost", "overflowed" or "damaged"."""
     _wire_free_us: float = 0.0
     _last_arrival_us: int = 0
     _urgent: deque[bytes] = field(default_factory=deque)
@@ -104,7 +104,7 @@ class Link:
 
     @property
     def queued(self) -> int:
-        """Packets that wait for the wire or are on it."""
+        """Packets in the queue or being sent."""
         return self._queued
 
     def send(self, frame: bytes) -> None:
@@ -121,14 +121,14 @@ class Link:
             self._next()
 
     def _next(self) -> None:
-        """Puts the next frame on the wire."""
+        """Starts to send the next frame."""
         frame = (self._urgent or self._others).popleft()
         seconds = (len(frame) + WIRE_OVERHEAD_BYTES) * 8 / (self.settings.rate_mbps * BITS_PER_MBIT)
         self._wire_free_us = max(self._wire_free_us, float(self.clock.now_us)) + seconds * 1e6
         self.clock.at(int(self._wire_free_us), lambda: self._sent(frame))
 
     def _sent(self, frame: bytes) -> None:
-        """The last bit has left: what happens on the way?"""
+        """The last bit has left: draws the frame's faults, and schedules its arrival."""
         s, rng = self.settings, self.rng
         self._queued -= 1
         self._queued_bytes -= len(frame)
@@ -139,11 +139,11 @@ class Link:
             return
         if s.corrupt and rng.random() < s.corrupt:
             self.stats.corrupted += 1
-            changed = damaged(frame, rng)
+            changed = damage_frame(frame, rng)
             if changed is None:
                 self._lose(frame)
                 return
-            self._tell("damaged", frame)
+            self._tell("damage_frame", frame)
             frame = changed
         else:
             self._tell("sent", frame)

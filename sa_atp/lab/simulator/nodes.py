@@ -1,4 +1,4 @@
-"""What is attached to the simulated network: switches that run the compiled program, and hosts that run connections."""
+"""Nodes of the simulated network: switches that run the compiled program, and hosts that run connections."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,8 +13,8 @@ from sa_atp.protocol.packets.frames import Endpoint, datagram, headers_for
 from sa_atp.switches.embedded.pipeline import PORTS, ROW_BYTES, Packets
 
 
-class Connection(Protocol):
-    """The sans-I/O side of a host; see sa_atp.protocol."""
+class HostConnection(Protocol):
+    """The sans-I/O protocol end that a host runs: a rank's connection or a parameter server (`sa_atp.protocol`)."""
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None: ...
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]: ...
@@ -23,7 +23,7 @@ class Connection(Protocol):
 
 
 class Forwarder(Protocol):
-    """What forwards packets in a switch: a `Pipeline`, or something else that runs the program; see there."""
+    """The part of a switch that runs its program: a `Pipeline`, or another target with the same methods."""
 
     def reset(self) -> None: ...
     def process(
@@ -32,7 +32,7 @@ class Forwarder(Protocol):
 
 
 class Switch:
-    """A forwarder between links. Processing takes no time; queues are those of the links."""
+    """A forwarder between links. Processing takes no time; packets queue only in links."""
 
     def __init__(self, clock: Clock, pipeline: Forwarder) -> None:
         self.clock = clock
@@ -44,7 +44,7 @@ class Switch:
         self._port = np.zeros(1, np.int64)
 
     def input(self, port: int) -> Callable[[bytes], None]:
-        """What a link calls that ends at this port."""
+        """The `deliver` callback of a link that ends at this port."""
         return lambda frame: self.receive(frame, port)
 
     def receive(self, frame: bytes, port: int) -> None:
@@ -62,20 +62,20 @@ class Switch:
                 exit_.send(out.packet(i))
 
 
-class Host:
-    """Runs one connection: wakes it up when something arrives or its timer is due."""
+class SimHost:
+    """A host with one connection, which it calls when packets arrive or the timer is due."""
 
     def __init__(self, clock: Clock, ip: str, mac: int, udp_port: int) -> None:
         self.clock = clock
         self.endpoint = Endpoint(mac, (ip, udp_port))
         self.uplink: Link | None = None
-        self.connection: Connection | None = None
+        self.connection: HostConnection | None = None
         self.after: Callable[[], None] = lambda: None  # called after the connection has been served
         self.neighbours: dict[str, int] = {}  # MAC addresses by IP address
         self.not_datagrams = 0
         self.paused = False
         self.gather_us = 0
-        """For so long packets wait for others, to be taken together; 0: each is taken by itself."""
+        """How long arriving packets are collected before the connection gets them; 0: it gets each one alone."""
         self._gathered: list[Burst] = []
         self._timer_us: int | None = None
         self._pacer = SendPacer()
@@ -101,7 +101,7 @@ class Host:
             self.serve()
 
     def serve(self) -> None:
-        """Sends what the connection has to send, and sets its timer."""
+        """Sends the connection's packets, and sets its timer."""
         if self.paused or self.connection is None or self.uplink is None:
             return
         resume_us = self._send(self.connection, self.uplink)
@@ -114,10 +114,10 @@ class Host:
             self._timer_us = max(when, self.clock.now_us + 1)
             self.clock.at(self._timer_us, self._timer)
 
-    def _send(self, connection: Connection, uplink: Link) -> int | None:
-        """As net.loop.driver does it; the queue of the host is that of its link.
+    def _send(self, connection: HostConnection, uplink: Link) -> int | None:
+        """Sends as `net.loop.driver` does, with the link's queue as the host's.
 
-        Returns: when there will be room for what waits to be sent; None: nothing is held back.
+        Returns: when the queue will have room for packets held back; None: none are.
         """
         now_us = self.clock.now_us
         while True:

@@ -1,4 +1,4 @@
-"""Runs steps in virtual time, on a simulated worker: the counterpart of real_time."""
+"""Runs a worker's steps in virtual time: the counterpart of `steps.real_time`."""
 
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -12,8 +12,8 @@ from sa_atp.steps.step import Compute, Effect, Wait
 Gradient = Callable[[Compute], tuple[Values, float]]
 
 
-class Process:
-    """Drives a generator of effects; what takes time is an event of the simulation's clock."""
+class VirtualProcess:
+    """Runs a generator of effects; each effect that takes time becomes an event of the clock."""
 
     def __init__(
         self,
@@ -25,8 +25,8 @@ class Process:
         finished: Callable[[Any], None],
     ) -> None:
         """Args:
-        duration_us: how long a piece of work takes on this worker's device.
-        gradient: computes it; called when its time is over.
+        duration_us: compute time of a piece of work on this worker's device.
+        gradient: computes the gradient; called when that time is over.
         finished: called with what the generator returns, or with the TransportError that ended it.
         """
         self._clock = clock
@@ -34,7 +34,7 @@ class Process:
         self._duration_us = duration_us
         self._gradient = gradient
         self._finished = finished
-        self._turn = 0  # of several things that may wake it up, the first one counts
+        self._turn = 0  # counts resumptions: of several events that may resume it, only the first does
         self._resume_at(clock.now_us, lambda: None)
 
     def _resume_at(self, when_us: int, answer: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""A simulated cluster: switches with the compiled program, a parameter server, workers, and who is attached to whom.
+"""A simulated cluster: switches with the compiled program, a parameter server, workers, and the links between them.
 
 star         workers ──> switch <── parameter server
 two-level    workers ──> leaf ──> spine <── parameter server
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from sa_atp.lab.simulator.network import Clock, Link, LinkSettings
-from sa_atp.lab.simulator.nodes import Forwarder, Host, Switch
+from sa_atp.lab.simulator.nodes import Forwarder, SimHost, Switch
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -22,8 +22,8 @@ from sa_atp.switches.control.writer import LocalWriter, Writer
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 SERVER_IP = "10.0.255.1"
-PLAIN_PORT = UDP_PORT + 1  # of a parameter server whose packets no switch aggregates
-INSTALL_US = 500  # what the control plane takes to install a job, or to remove it
+PLAIN_PORT = UDP_PORT + 1  # UDP port of a parameter server that sums by itself, without switches
+INSTALL_US = 500  # time for the control plane to install or remove a job
 
 
 def worker_ip(rank: int, network: int = 0) -> str:
@@ -37,7 +37,7 @@ def mac_text(ip: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SwitchPorts:
-    """Ports that workers do not have: theirs begin at 1. Some targets have fewer of them, and one for themselves."""
+    """Switch ports of everything but workers, whose ports begin at 1. Some targets have fewer."""
 
     server: int = 500
     uplink: int = 501
@@ -47,7 +47,7 @@ class SwitchPorts:
 
 @dataclass(slots=True)
 class Rack:
-    """A switch, and what is attached to it."""
+    """A switch, the ports of the hosts below it, and the jobs installed on it."""
 
     switch: Switch
     writer: Writer
@@ -63,7 +63,7 @@ def _writer(pipeline: Forwarder) -> Writer:
 
 
 class World:
-    """Everything random follows from the seed."""
+    """A simulated cluster. All randomness follows from its seed."""
 
     def __init__(
         self,
@@ -78,12 +78,12 @@ class World:
         kernels: Kernels | None = None,
     ) -> None:
         """Args:
-        pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. What is no
-            `Pipeline` is a `Writer` itself.
-        links: of every link, both directions; `add_worker` may say otherwise for one.
-        trunk: of those between switches, and of the parameter server's, if they are others.
-        ports: where what is no worker is attached.
-        kernels: of the parameter server; None: it has only the rules.
+        pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. A forwarder that
+            is not a `Pipeline` has to be a `Writer` as well.
+        links: settings of every link, in both directions; `add_worker` can override them for a worker.
+        trunk: settings of links between switches and of the parameter server's link; None: as `links`.
+        ports: switch ports of everything but workers.
+        kernels: compiled kernels for the parameter server; None: it runs in plain Python.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -100,7 +100,7 @@ class World:
         self.racks = [Rack(Switch(self.clock, p), _writer(p)) for p in pipelines]
         self.root = self.racks[0]
         self.leaves = self.racks[1:]
-        self.hosts: dict[str, Host] = {}
+        self.hosts: dict[str, SimHost] = {}
         self.links_of: dict[str, tuple[Link, Link]] = {}  # IP address: the way up, and the way down
         for number, leaf in enumerate(self.leaves):
             self._join(leaf, self.ports.uplink, self.root, self.ports.first_leaf + number)
@@ -127,12 +127,12 @@ class World:
         port: int,
         links: LinkSettings | None = None,
         down_link: LinkSettings | None = None,
-    ) -> Host:
-        """Puts a host behind a port of a switch, and tells all switches the way there.
+    ) -> SimHost:
+        """Attaches a host to a port of a switch, and installs routes to it on all switches.
 
-        Args: links: of its link, if it is another one; down_link: of the way down, where that differs from the way up.
+        Args: links: settings of its link; None: the network's. down_link: settings of the way down; None: as the way up.
         """
-        host = Host(self.clock, ip, mac_for(ip), udp_port)
+        host = SimHost(self.clock, ip, mac_for(ip), udp_port)
         host.uplink = self.link(rack.switch.input(port), links)
         down = rack.switch.ports[port] = self.link(host.receive, down_link or links)
         self.links_of[ip] = host.uplink, down
@@ -155,10 +155,10 @@ class World:
         rate_mbps: float | None = None,
         *,
         loss: tuple[float, float] | None = None,
-    ) -> Host:
-        """A host for one worker; leaves are dealt out in turn.
+    ) -> SimHost:
+        """Adds a host for a worker, below the leaves in turn.
 
-        Args: rate_mbps, loss: of its link, up and down, if they are others.
+        Args: rate_mbps: of its link; loss: (up, down); None: the network's.
         """
         rack = self.leaves[rank % len(self.leaves)] if self.leaves else self.root
         links = self.links if rate_mbps is None else replace(self.links, rate_mbps=rate_mbps)
@@ -182,7 +182,7 @@ class World:
                     self._ordered(partial(self._remove, number))
 
     def _ordered(self, order: Callable[[], None]) -> None:
-        """Carries out what the parameter server wants, unless it has been restarted, and its orders forgotten."""
+        """Carries out an order of the parameter server after `INSTALL_US`, unless the server has restarted by then."""
         server = self.server
 
         def carry_out() -> None:
@@ -202,7 +202,7 @@ class World:
             if spec is not None:
                 jobs.install(rack.writer, spec, share_slots=True)
                 rack.installed[job.number] = spec
-        leaves = [  # as the control plane of real switches says it: all leaves, whether they have ranks of this job or not
+        leaves = [  # all leaves, with or without ranks of this job, as the control plane of real switches does
             [m.rank for m in rack.installed[job.number].members] if job.number in rack.installed else []
             for rack in self.leaves
         ]
@@ -213,7 +213,7 @@ class World:
         return Member(ip=ip, udp_port=udp_port, mac=mac_text(ip), switch_port=rack.ports[ip], rank=rank)
 
     def _spec(self, job: Admit, rack: Rack) -> JobSpec | None:
-        """What a switch must know of a job; None if none of its workers is below it."""
+        """The job's configuration for a switch; None if none of its workers is below the switch."""
         members = [
             self._member(rack, ip, udp_port, rank)
             for rank, (ip, udp_port) in job.addresses.items()
@@ -255,21 +255,21 @@ class World:
         self.clock.at(self.clock.now_us + down_us, back)
 
     def restart_server(self, down_us: int) -> None:
-        """The parameter server is gone, and comes back knowing nothing. Switches keep what they were told last."""
+        """Restarts the parameter server without its state. Switches keep their tables."""
         self.server = self._new_server()
         self.server_host.connection = None
         for rack in self.racks:
             rack.installed.clear()
 
         def back(server: ParameterServer) -> None:
-            if server is self.server:  # and has not been restarted once more
+            if server is self.server:  # not restarted again meanwhile
                 self.server_host.connection = server
                 self.server_host.serve()
 
         self.clock.at(self.clock.now_us + down_us, partial(back, self.server))
 
     def pause_switch(self, rack: Rack, for_us: int) -> None:
-        """What comes meanwhile is lost; what it holds stays."""
+        """Pauses a switch: packets that arrive meanwhile are lost, its state stays."""
         rack.switch.up = False
 
         def back() -> None:
@@ -277,8 +277,8 @@ class World:
 
         self.clock.at(self.clock.now_us + for_us, back)
 
-    def pause_host(self, host: Host, for_us: int) -> None:
-        """It does nothing for a while, and what comes meanwhile is lost."""
+    def pause_host(self, host: SimHost, for_us: int) -> None:
+        """Pauses a host: packets that arrive meanwhile are lost."""
         host.paused = True
 
         def back() -> None:
@@ -288,7 +288,7 @@ class World:
         self.clock.at(self.clock.now_us + for_us, back)
 
     def cut(self, links: Sequence[Link], for_us: int) -> None:
-        """These carry nothing for a while."""
+        """Takes links down for a time."""
 
         def switch(up: bool) -> None:
             for link in links:

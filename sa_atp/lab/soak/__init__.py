@@ -1,5 +1,5 @@
-"""Many small worlds in virtual time, drawn from everything at once, in which nothing that the protocol promises may fail.
+"""A soak test: random simulated clusters ("worlds") with all faults at once, in which every promise of the protocol holds.
 
-A world is a `scene.Scene`, drawn from a seed (`draw`), built and run (`world`), watched (`invariants`), and made smaller
-where something failed (`shrink`). The same seed is the same world, packet by packet.
+A world is described by a `scene.Scene`, drawn from a seed (`draw`), built and run (`world`), checked (`invariants`), and
+reduced to a smaller one that still fails (`shrink`). The same seed gives the same world, packet by packet.
 """

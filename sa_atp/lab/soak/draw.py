@@ -1,4 +1,4 @@
-"""A world's description from a seed: most are small and quick, a few are large, slow, or both."""
+"""Draws the description of a world from a seed: most worlds are small and quick, a few are large, slow, or both."""
 
 import random
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, JobScene, Kind, Scene
+from sa_atp.lab.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, FaultKind, JobScene, Scene
 from sa_atp.lab.soak.values import SHAPES
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -16,17 +16,17 @@ from sa_atp.switches.artefacts import most_contributions
 T = TypeVar("T")
 
 RATES_MBPS = (10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
-DELAYS_US = (1, 5, 20, 20, 100, 1000, 10_000, 50_000)  # one way, of one link: from a rack to another continent
+DELAYS_US = (1, 5, 20, 20, 100, 1000, 10_000, 50_000)  # one-way delay of a link: from a rack to another continent
 LOSSES = (0.0, 0.0, 0.001, 0.01, 0.05, 0.1, 0.2, 0.3)
-MOST_TRUNK_LOSS = 0.1  # on each link of a way with several, beside what workers' links lose
+MOST_TRUNK_LOSS = 0.1  # between switches, where a packet crosses several links and workers' links lose packets, too
 SLOTS = (1, 2, 4, 16, 64, 256, 1024)
 LENGTHS = (1, 2, 63, 64, 65, 127, 128, 129, 200, 500, 1000, 8000)
 CHUNK_EDGES = (CHUNK_VALUES - 1, CHUNK_VALUES, CHUNK_VALUES + 1)
-PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # contributions' fragments of all sums and ranks, about
-MANY_PACKETS = 2000
+PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # about so many data packets that a job's ranks send for all sums
+MANY_PACKETS = 2000  # the same in a large world
 SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
-SHORT = 0.93  # of faults
-SHORT_OF_SERVER = 0.6  # of its pauses: in longer ones questions to it run out of time
+SHORT = 0.93  # share of faults that are short
+SHORT_OF_SERVER = 0.6  # the same of the parameter server's pauses: during long ones, requests to it time out
 
 
 def draw(seed: int) -> Scene:
@@ -127,19 +127,30 @@ def _lengths(rng: random.Random, ranks: int, count: int, lanes: int, packets: in
 
 
 def _fault(rng: random.Random, leaves: int, jobs: Sequence[JobScene]) -> Fault:
-    kinds = [(Kind.RESTART_SWITCH, 6), (Kind.PAUSE_SWITCH, 3), (Kind.CUT_WORKER, 3), (Kind.PAUSE_WORKER, 4)]
-    kinds += [(Kind.PAUSE_SERVER, 3), (Kind.RESTART_SERVER, 2), (Kind.RESTART_WORKER, 3), (Kind.KILL_WORKER, 1)]
-    kinds += [(Kind.CUT_LEAF, 3)] if leaves else []
+    kinds = [
+        (FaultKind.RESTART_SWITCH, 6),
+        (FaultKind.PAUSE_SWITCH, 3),
+        (FaultKind.CUT_WORKER, 3),
+        (FaultKind.PAUSE_WORKER, 4),
+    ]
+    kinds += [
+        (FaultKind.PAUSE_SERVER, 3),
+        (FaultKind.RESTART_SERVER, 2),
+        (FaultKind.RESTART_WORKER, 3),
+        (FaultKind.KILL_WORKER, 1),
+    ]
+    kinds += [(FaultKind.CUT_LEAF, 3)] if leaves else []
     kind = _weighted(rng, kinds)
     job = rng.randrange(len(jobs))
     at_us = round(10 ** rng.uniform(1, 5.5))
-    short = SHORT_OF_SERVER if kind is Kind.PAUSE_SERVER else SHORT
+    short = SHORT_OF_SERVER if kind is FaultKind.PAUSE_SERVER else SHORT
     low, high = SHORT_US if rng.random() < short else LONG_US
     return Fault(
         kind=kind,
         at_us=at_us if rng.random() < 0.9 else -at_us,
-        for_us=0 if kind is Kind.KILL_WORKER else round(low * (high / low) ** rng.random()),
-        switch=(rng.randint(1, leaves) if kind is Kind.CUT_LEAF else rng.randint(0, leaves)) * (kind in OF_SWITCHES),
+        for_us=0 if kind is FaultKind.KILL_WORKER else round(low * (high / low) ** rng.random()),
+        switch=(rng.randint(1, leaves) if kind is FaultKind.CUT_LEAF else rng.randint(0, leaves))
+        * (kind in OF_SWITCHES),
         job=job * (kind in OF_WORKERS),
         rank=rng.randrange(jobs[job].ranks) * (kind in OF_WORKERS),
     )

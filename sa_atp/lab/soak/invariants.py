@@ -1,6 +1,6 @@
-"""What must be so in every world, at every step and at its end; whatever is not, is `Broken`.
+"""Invariants of every world, checked at every step and at its end; a violation raises `Broken`.
 
-It looks into connections and switches, past what they show to programs: what is wrong there may show much later, or never.
+The checks read the internal state of connections and switches: a mistake there may reach a sum much later, or never.
 """
 
 import re
@@ -9,9 +9,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from sa_atp.basics.words import plural
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import Rack, World
-from sa_atp.lab.soak.scene import Kind, Scene
+from sa_atp.lab.soak.scene import FaultKind, Scene
 from sa_atp.protocol.job.errors import (
     JobRestartedError,
     NonFiniteError,
@@ -29,13 +29,13 @@ from sa_atp.protocol.server.sums import PAGE
 from sa_atp.switches.control import jobs
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-TIME_OUT_US = 50_000_000  # apart for so long, sums may time out (protocol section 11: 60 s without progress)
+TIME_OUT_US = 50_000_000  # sums may time out if hosts are apart for longer (protocol section 11: 60 s without progress)
 NOT_JOINED = re.compile(r"these ranks have not joined: ([\d, ]+)$")
 OCCUPIED = re.compile(r"is there already, from ")
 
 
 class Broken(Exception):
-    """Something that the protocol promises is not so. Args: what: a word for the kind of it; detail: for people."""
+    """The protocol broke a promise. Args: what: the kind of violation, one word; detail: an explanation for people."""
 
     def __init__(self, what: str, detail: str) -> None:
         super().__init__(f"{what}: {detail}")
@@ -47,20 +47,23 @@ class Broken(Exception):
 
 
 def check_worker(worker: SimWorker) -> None:
-    """What a connection has under way, counted anew from its operations, is what its books say. Raises: Broken."""
+    """A connection's counters agree with the state of its operations. Raises: Broken."""
     connection = worker.worker
     under_way = connection._operations.under_way
     who = f"rank {worker.membership.rank} of job {worker.membership.job}"
     if min(under_way.in_flight, under_way.missing, under_way.sent - under_way.out) < 0:
-        raise Broken("books", f"{who} has counted below zero: {under_way}")
+        raise Broken("books", f"a counter of {who} is negative: {under_way}")
     if under_way.in_network > under_way.in_flight:
-        raise Broken("books", f"{who} has more in the network than in flight: {under_way}")
+        raise Broken("books", f"{who} counts more fragments in the network than in flight: {under_way}")
     if connection.window.limit < 1:
         raise Broken("window", f"{who} has a window of {connection.window.limit}: nothing can be sent")
 
 
 def check_switch(rack: Rack) -> None:
-    """What is in a slot's sum has been offered, so it cannot be added twice. Raises: Broken."""
+    """A slot's bitmap of summed contributions is a subset of its bitmap of offered ones, so none is added twice.
+
+    Raises: Broken.
+    """
     pipeline = rack.switch.pipeline
     if not isinstance(pipeline, Pipeline):
         return
@@ -74,20 +77,25 @@ def check_switch(rack: Rack) -> None:
         wrong = np.flatnonzero(summed & ~offered)
         if len(wrong):
             slot = int(wrong[0])
-            raise Broken("slot", f"slot {slot} has summed {summed[slot]:#x}, and was offered {offered[slot]:#x}")
+            raise Broken(
+                "slot", f"slot {slot} summed contributions {summed[slot]:#x}, but was offered {offered[slot]:#x}"
+            )
 
 
 def check_server(world: World) -> None:
-    """What the parameter server sums is of the job, complete where it says so, and bounded. Raises: Broken."""
+    """The parameter server's sums have only the job's contributions, are complete if marked so, and take bounded memory.
+
+    Raises: Broken.
+    """
     for job in world.server.jobs.values():
         fan_in = job.sums.fan_in
         for page in job.sums._pages.values():
             if (page.bits & ~fan_in).any():
-                raise Broken("server", f"{job.name}: contributions in a sum that the job does not have")
+                raise Broken("server", f"{job.name}: a sum has contributions that the job does not have")
             if (page.bits[page.complete] != fan_in).any():
-                raise Broken("server", f"{job.name}: a sum that is not complete counts as complete")
+                raise Broken("server", f"{job.name}: an incomplete sum is marked complete")
         if job.sums.pages > horizon(job.lanes) // PAGE + 2:
-            raise Broken("server", f"{job.name}: {job.sums.pages} pages of sums")
+            raise Broken("server", f"{job.name}: {job.sums.pages} pages of sums, more than its horizon needs")
 
 
 # --- errors -------------------------------------------------------------------------------------------------------------
@@ -96,12 +104,12 @@ def check_server(world: World) -> None:
 def check_error(
     scene: Scene, number: int, error: TransportError, gone: Iterable[int], left: Iterable[int] = ()
 ) -> None:
-    """Whether the world justifies that a rank of a job hears this. Raises: Broken.
+    """A fault of the world explains the error that a rank of a job was given. Raises: Broken.
 
     Args:
-        number: of the job in the scene.
-        gone: its ranks that have died, were started again, or have nothing more to do.
-        left: those of them that have all their sums, and have left.
+        number: the job's number in the scene.
+        gone: the job's ranks that died, were restarted, or finished.
+        left: the ranks among `gone` that have all their sums and left the job.
     """
     job = scene.jobs[number]
     not_joined = NOT_JOINED.search(str(error))
@@ -110,29 +118,31 @@ def check_error(
     )
     concerns = set(named)
     if concerns and scene.may_leave_unheard(number) and set(left).issuperset(concerns):
-        return  # who leaves does not wait for a server that is silent, which notices by itself (protocol section 11)
+        return  # a rank that leaves does not wait for a silent server, which finds out by itself (protocol section 11)
     if isinstance(error, NonFiniteError) and job.not_finite is not None:
         step, rank = job.not_finite
         if (error.operation, error.ranks) != (step, (rank,)):
-            raise Broken("error", f"the NaN is rank {rank}'s, in operation {step}, but a rank hears: {error}")
+            raise Broken(
+                "error", f"rank {rank} contributed the NaN, in operation {step}, but a rank's error says: {error}"
+            )
         return
     if not (scene.has_end(number) or scene.is_apart(number)):
-        raise Broken("error", f"nothing in this world justifies {type(error).__name__}: {error}")
+        raise Broken("error", f"no fault of this world is long or severe enough for {type(error).__name__}: {error}")
     if not _is_possible(scene, number, error):
-        raise Broken("error", f"no fault of this world leads to {type(error).__name__}: {error}")
+        raise Broken("error", f"no fault of this world can cause {type(error).__name__}: {error}")
     known = set(gone)
-    if scene.is_apart(number) or scene.has_end(number, (Kind.RESTART_SERVER,)):
+    if scene.is_apart(number) or scene.has_end(number, (FaultKind.RESTART_SERVER,)):
         return
     if isinstance(error, WorkerLostError) and not known.issuperset(error.ranks):
-        raise Broken("error", f"{error}; but those who were away are {describe_ranks(known)}")
+        raise Broken("error", f"{error}; but the ranks that were away are {describe_ranks(known)}")
     if not_joined is not None and not known & concerns:
-        raise Broken("error", f"{error}; but those who were away, or have all their sums, are {describe_ranks(known)}")
+        raise Broken("error", f"{error}; but the ranks that were away or finished are {describe_ranks(known)}")
 
 
 def _is_possible(scene: Scene, number: int, error: TransportError) -> bool:
     is_apart = scene.is_apart(number)
     if isinstance(error, JobRestartedError):
-        return is_apart or scene.has_end(number, (Kind.RESTART_SERVER, Kind.RESTART_WORKER))
+        return is_apart or scene.has_end(number, (FaultKind.RESTART_SERVER, FaultKind.RESTART_WORKER))
     if isinstance(error, WorkerLostError):
         is_sound = bool(error.ranks) and max(error.ranks) < scene.jobs[number].ranks
         return is_sound and "left the job" not in str(error)
@@ -149,9 +159,11 @@ def _is_possible(scene: Scene, number: int, error: TransportError) -> bool:
 
 
 def check_left(world: World, workers: Iterable[SimWorker], *, orderly: bool) -> None:
-    """Nobody has anything left when all ranks are over. Raises: Broken.
+    """Connections, server, switches and links hold no state of a job once all ranks have ended. Raises: Broken.
 
-    Args: workers: those that have all their sums and have left; orderly: no server has forgotten what switches hold.
+    Args:
+        workers: connections that got all their sums and left.
+        orderly: the parameter server was never restarted, so it knows which jobs switches hold.
     """
     for worker in workers:
         _check_left_at(worker)
@@ -179,11 +191,15 @@ def _check_left_at(worker: SimWorker) -> None:
     }
     found = ", ".join(f"{count} {name}" for name, count in held.items() if count)
     if found:
-        raise Broken("left over", f"rank {worker.membership.rank}, which has all its sums and has left, holds {found}")
+        raise Broken("left over", f"rank {worker.membership.rank} has left with all its sums, and still holds {found}")
 
 
 def _check_job(job: Job) -> None:
     if job.state not in OVER:
-        raise Broken("left over", f"{job.name} is {job.state.value} at the parameter server, and all ranks are over")
+        raise Broken("left over", f"all ranks have ended, and the parameter server has {job.name} as {job.state.value}")
     if job.sums.pages or job.recalled:
-        raise Broken("left over", f"{job.name} is over; {job.sums.pages} pages of sums, {len(job.recalled)} recalled")
+        raise Broken(
+            "left over",
+            f"{job.name} is over, and the parameter server still holds {job.sums.pages} pages of sums and "
+            f"{len(job.recalled)} recalls",
+        )

@@ -1,4 +1,4 @@
-"""One rank's program in a world: joins, makes its sums, leaves; and joins again where its job says so."""
+"""The program of one rank in a world: it joins, makes its sums and leaves; after an error it joins again."""
 
 import random
 from collections.abc import Callable
@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from sa_atp.basics.arrays import Exponents, Integers, Values
-from sa_atp.lab.simulator.nodes import Host
-from sa_atp.lab.simulator.virtual_time import Process
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.nodes import SimHost
+from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.lab.simulator.world import World
 from sa_atp.lab.soak import invariants, values
 from sa_atp.lab.soak.invariants import Broken
@@ -22,60 +22,60 @@ from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.step import Compute, Stepper
 
-MOST_TRIES = 3  # of a rank, and one more for each fault; each may take it 30 s
-PATIENCE = 0.02
-AGAIN_US = 300_000  # within which a program joins again that has been told to
+MOST_TRIES = 3  # times that a rank joins, plus one for each fault; each may take 30 s
+PATIENCE = 0.02  # of a leader before it offers help, as a share of the time of its own shard
+AGAIN_US = 300_000  # longest pause before a rank joins again
 
 
-class Surroundings(Protocol):
-    """What a rank tells the world that it is in, and asks of it."""
+class RankWorld(Protocol):
+    """What a rank needs of the world that runs it (`world.SoakWorld`)."""
 
     scene: Scene
     network: World
     left: list[SimWorker]
 
-    def progress(self) -> None: ...
-    def rank_joined(self) -> None: ...
-    def summed(self, worker: SimWorker) -> None: ...
-    def later(self, delay_us: int, action: Callable[[], None]) -> None: ...
-    def guarded(self, action: Callable[[], None]) -> None: ...
+    def note_progress(self) -> None: ...
+    def note_joined(self) -> None: ...
+    def note_sum(self, worker: SimWorker) -> None: ...
+    def schedule(self, delay_us: int, action: Callable[[], None]) -> None: ...
+    def run_guarded(self, action: Callable[[], None]) -> None: ...
 
 
 class JobState:
-    """A job of a world: what its ranks contribute, and the sums that any of them has."""
+    """A job of a world: what its ranks contribute, and the sums that they have got so far."""
 
     def __init__(self, seed: int, number: int, scene: JobScene) -> None:
         self.number = number
         self.scene = scene
         self.ranks: list[Rank] = []
         self.away: set[int] = set()
-        """Ranks that have died, or were started again."""
+        """Ranks that died or were restarted."""
         self._seed = seed
         self._parts: dict[int, list[Values]] = {}
         self._first: dict[tuple[int, int, int, int], tuple[Integers, Exponents, Values]] = {}
 
     def parts(self, step: int) -> list[Values]:
-        """What each contribution to a sum is."""
+        """float32[values] of each contribution to the sum of a step."""
         if step not in self._parts:
-            self._parts[step] = values.contributions(self._seed, self.number, self.scene, step)
+            self._parts[step] = values.draw_contributions(self._seed, self.number, self.scene, step)
         return self._parts[step]
 
     def check(self, worker: SimWorker, step: int, sum_: Sum) -> None:
-        """A rank has a sum: the first one is compared with what it must be, all others with the first. Raises: Broken."""
+        """Compares the first rank's sum with the reference, and the sums of other ranks with the first. Raises: Broken."""
         assert sum_.finished is not None
         member = worker.membership
         integers, exponents = sum_.finished.integers()
         where = f"job {self.number}, sum {step}, rank {member.rank}"
-        course = (member.job, member.epoch, member.first_seq, step)  # of the epochs of a job each has its own
+        course = (member.job, member.epoch, member.first_seq, step)  # sums differ from epoch to epoch
         if course in self._first:
             known = self._first[course]
             for name, mine, others in zip(
                 ("integers", "exponents", "values"), (integers, exponents, sum_.out), known, strict=True
             ):
                 if not np.array_equal(mine.view(np.uint8), others.view(np.uint8)):
-                    raise Broken("sum", f"{where}: other {name} than another rank has")
+                    raise Broken("sum", f"{where}: its {name} differ from another rank's")
             return
-        expected = values.reference(self.parts(step), exponents)
+        expected = values.reference_sum(self.parts(step), exponents)
         wrong = np.flatnonzero(integers != expected.integers)
         if len(wrong):
             at = int(wrong[0])
@@ -84,12 +84,12 @@ class JobState:
                 f"{integers[at]}, expected {expected.integers[at]}"
             )  # fmt: skip
         if not (np.abs(sum_.out - expected.exact) <= expected.bound).all():
-            raise Broken("sum", f"{where}: farther from the sum of the values than rounding can be")
+            raise Broken("sum", f"{where}: differs from the exact sum by more than rounding can explain")
         self._first[course] = integers.copy(), exponents.copy(), sum_.out.copy()
 
 
 class _Workload:
-    """Of a rank with help: what `steps.step` trains with."""
+    """The workload of a rank in a job with help, as `steps.step` needs it."""
 
     micro_batch_size = 1
 
@@ -105,7 +105,7 @@ class _Workload:
 
 
 class Rank:
-    def __init__(self, world: Surroundings, job: JobState, rank: int, host: Host) -> None:
+    def __init__(self, world: RankWorld, job: JobState, rank: int, host: SimHost) -> None:
         self.world = world
         self.job = job
         self.rank = rank
@@ -113,7 +113,7 @@ class Rank:
         self.worker: SimWorker | None = None
         self.has_joined = False
         self.done = 0
-        """Sums that it has, of those of this connection."""
+        """Sums that it has got over this connection."""
         self.is_over = False
         self.is_dead = False
         self.errors: list[TransportError] = []
@@ -128,7 +128,7 @@ class Rank:
     # --- life -----------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """A new connection on the host that is there."""
+        """Opens a new connection on the rank's host."""
         scene, world = self.job.scene, self.world.network
         self._begun = self.done = 0
         self._busy_until_us = 0
@@ -151,16 +151,16 @@ class Rank:
         )
 
     def die(self, restart_us: int | None) -> None:
-        """Its process is gone. Args: restart_us: when there is another one; None: never."""
+        """Ends the rank's process. Args: restart_us: time until it starts again; None: it does not."""
         if self.is_over:
             return
         self.job.away.add(self.rank)
         self._disconnect()
         if restart_us is None:
             self.is_dead = self.is_over = True
-            self.world.progress()
+            self.world.note_progress()
         else:
-            self.world.later(restart_us, self._start_unless_over)
+            self.world.schedule(restart_us, self._start_unless_over)
 
     def _start_unless_over(self) -> None:
         if not self.is_over and self.worker is None:
@@ -172,7 +172,7 @@ class Rank:
         self.host.after = lambda: None
 
     def _if_current(self, action: Callable[[SimWorker], None]) -> Callable[[SimWorker], None]:
-        """What concerns a connection that is gone concerns nobody."""
+        """The callback without effect for connections that have been replaced."""
 
         def check_first(worker: SimWorker) -> None:
             if worker is self.worker:
@@ -192,22 +192,22 @@ class Rank:
         if self.has_all or isinstance(error, NonFiniteError) or len(self.errors) >= most_tries:
             self._end()
         else:
-            self.world.later(self._rng.randrange(1, AGAIN_US), self._start_unless_over)
-        self.world.progress()
+            self.world.schedule(self._rng.randrange(1, AGAIN_US), self._start_unless_over)
+        self.world.note_progress()
 
     def _end(self) -> None:
         self.is_over = True
-        self.world.progress()
+        self.world.note_progress()
 
     # --- sums -----------------------------------------------------------------------------------------------------------
 
     def _joined(self, worker: SimWorker) -> None:
         self.has_joined = True
-        self.world.rank_joined()
+        self.world.note_joined()
         self._go_on(worker)
 
     def _go_on(self, worker: SimWorker) -> None:
-        """Begins what there is to begin, and leaves when there is no more."""
+        """Begins further sums, or leaves when the rank has all of them."""
         scene = self.job.scene
         if self.has_all:
             self._leave(worker)
@@ -219,17 +219,17 @@ class Rank:
                 self._begin(worker)
 
     def _piece_us(self) -> int:
-        """What a micro-batch takes."""
+        """Compute time of a micro-batch."""
         scene = self.job.scene
         return scene.compute_us * (scene.slowdown if self.rank in scene.slow else 1)
 
     def _begin(self, worker: SimWorker) -> None:
-        """A sum without help."""
+        """Begins a sum without help."""
         scene, clock = self.job.scene, self.world.network.clock
         step, length = self._begun, self.job.scene.lengths[self._begun]
         self._begun += 1
         sum_ = worker.begin(length, f"tensor of {length}" if scene.keyed else None)
-        sum_.future.add_done_callback(lambda _: self.world.guarded(partial(self._take, worker, step, sum_)))
+        sum_.future.add_done_callback(lambda _: self.world.run_guarded(partial(self._take, worker, step, sum_)))
         self._busy_until_us = max(self._busy_until_us, clock.now_us) + self._piece_us() * scene.micro_batches
         clock.at(self._busy_until_us, partial(self._contribute, worker, step, sum_))
 
@@ -239,7 +239,7 @@ class Rank:
             worker.contribute(sum_, self.job.parts(step)[own], worker.membership.bits_of(self.rank))
 
     def _step(self, worker: SimWorker) -> None:
-        """A sum with help."""
+        """Begins a sum with help."""
         step = self._begun
         self._begun += 1
         if step == 0:
@@ -253,7 +253,7 @@ class Rank:
         def gradient(work: Compute) -> tuple[Values, float]:
             return workload.gradient(work.step, work.shard, work.micro_batch)
 
-        Process(
+        VirtualProcess(
             self.world.network.clock,
             self._stepper.run(step),
             duration_us=lambda _: self._piece_us(),
@@ -262,22 +262,20 @@ class Rank:
         )
 
     def _take(self, worker: SimWorker, step: int, sum_: Sum) -> None:
-        """A sum is over. Raises: Broken."""
+        """Takes the result of a sum and checks it. Raises: Broken."""
         if sum_.finished is None or worker is not self.worker:
             return
         if self.job.scene.not_finite is not None and self.job.scene.not_finite[0] == step:
-            raise Broken(
-                "sum", f"job {self.job.number}, sum {step}: there is one, with a NaN among what was contributed"
-            )
+            raise Broken("sum", f"job {self.job.number}, sum {step}: it has a result, though a contribution has a NaN")
         self.job.check(worker, step, sum_)
         self.done += 1
-        self.world.summed(worker)
+        self.world.note_sum(worker)
         # not from within the callback, which runs in the middle of what completes the sum
-        self.world.later(0, lambda: self._if_current(self._go_on)(worker))
+        self.world.schedule(0, lambda: self._if_current(self._go_on)(worker))
 
     def _leave(self, worker: SimWorker) -> None:
         def left(_: object) -> None:
-            self.world.later(0, lambda: self._if_current(self._has_left)(worker))
+            self.world.schedule(0, lambda: self._if_current(self._has_left)(worker))
 
         worker.leave().add_done_callback(left)
 

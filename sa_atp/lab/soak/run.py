@@ -1,4 +1,4 @@
-"""Many worlds, one seed after the other, in one process or several; what failed, and what memory was taken."""
+"""Runs many worlds, seed by seed, in one process or several; collects failures and watches memory."""
 
 import gc
 import os
@@ -30,36 +30,36 @@ from sa_atp.switches.embedded.pipeline import Pipeline
 
 MOST_SEEDS = 10_000_000
 MOST_SEED = 2**63
-LOT = 20  # seeds that a process does before it says how it went
-WARM_LOTS = 10  # until which memory may grow: code is loaded, and large worlds have been
-MOST_GROWTH_MB = 150.0  # of a process after that, however many worlds there are
-MOST_FAILURES = 20  # that are shrunk and kept; after so many a run ends
-MOST_CPU_S = 600.0  # of a world: it does nothing but go round and round where it takes more
-ENDLESS = "endless"  # what is broken then
-SLOWEST = 5  # worlds that are named
+LOT = 20  # seeds that a process runs before it reports
+WARM_LOTS = 10  # lots during which memory may grow: code is loaded, and large worlds occur
+MOST_GROWTH_MB = 150.0  # of a process after that, however many worlds it runs
+MOST_FAILURES = 20  # a run ends after so many failures
+MOST_CPU_S = 600.0  # of a world; more means an endless loop
+ENDLESS = "endless"  # the kind of violation in that case
+SLOWEST = 5  # worlds that reports name
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SoakFailure:
     seed: int
     what: str
     detail: str
     scene: list[str]
-    """The shrunk world, in words."""
+    """The shrunk world's description, in words."""
     shrunk: dict[str, Any]
-    """The same as data."""
+    """The same description as JSON-able data."""
     shrunk_detail: str
     transcript: list[str]
 
     @property
-    def again(self) -> str:
-        """The command that repeats it."""
+    def repeat_command(self) -> str:
+        """The command that repeats the failure."""
         return f"sa-atp soak --first {self.seed} --seeds 1"
 
 
 @dataclass(slots=True)
 class Lot:
-    """What came of some worlds."""
+    """The outcome of a lot: some worlds with consecutive seeds."""
 
     first: int
     seeds: int
@@ -70,14 +70,14 @@ class Lot:
     done: int = 0
     errors: int = 0
     virtual_us: int = 0
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[SoakFailure] = field(default_factory=list)
     longest: list[tuple[int, int]] = field(default_factory=list)
     """(microseconds without progress, seed), the longest first."""
     process: int = 0
     memory_mb: float = 0.0
-    """Of the process when they were over."""
+    """Memory of the process after the lot."""
     alive: int = 0
-    """Worlds that are still in memory."""
+    """Worlds of the lot that are still in memory."""
 
     def add(self, seed: int, outcome: Outcome) -> None:
         self.sums += outcome.sums
@@ -91,15 +91,15 @@ class Lot:
 
 
 @dataclass(slots=True)
-class Result:
-    """What came of all of them."""
+class SoakResult:
+    """The outcome of a whole run."""
 
     first: int
     seeds: int = 0
     elapsed_s: float = 0.0
     total: Lot = field(default_factory=lambda: Lot(0, 0))
     memory_mb: dict[int, list[float]] = field(default_factory=dict)
-    """Of each process, lot by lot."""
+    """By process: its memory after each lot."""
     worlds_alive: int = 0
 
     def take(self, lot: Lot) -> None:
@@ -114,18 +114,18 @@ class Result:
 
     @property
     def growth_mb(self) -> float | None:
-        """By how much the memory of a process has grown after it was warm, at most; None: none ran for so long."""
+        """The largest growth of a process's memory after `WARM_LOTS`; None: no process ran for long enough."""
         grown = [mb[-1] - mb[WARM_LOTS - 1] for mb in self.memory_mb.values() if len(mb) >= 2 * WARM_LOTS]
         return max(grown, default=None)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with all of them together."""
+        """Problems of the run that are no single world's: memory that grows or is not freed."""
         found = []
         if self.growth_mb is not None and self.growth_mb > MOST_GROWTH_MB:
             found.append(f"memory has grown by {self.growth_mb:.0f} MB, more than {MOST_GROWTH_MB:.0f}")
         if self.worlds_alive:
-            found.append(f"{self.worlds_alive} worlds that are over are still in memory")
+            found.append(f"{self.worlds_alive} worlds are still in memory after they ended")
         return found
 
     @property
@@ -133,7 +133,7 @@ class Result:
         return bool(self.total.failures or self.problems)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The result as JSON-able data."""
         total = self.total
         ends = [mb[-1] for mb in self.memory_mb.values()]
         return {
@@ -159,7 +159,7 @@ class Result:
                     "seed": each.seed,
                     "what": each.what,
                     "detail": each.detail,
-                    "again": each.again,
+                    "again": each.repeat_command,
                     "shrunk": each.shrunk,
                     "shrunk_detail": each.shrunk_detail,
                     "words": each.scene,
@@ -189,26 +189,26 @@ def soak(
     minutes: float | None = None,
     jobs: int = 1,
     shrinks: bool = True,
-    told: Callable[[Result], None] = lambda result: None,
-) -> Result:
+    on_progress: Callable[[SoakResult], None] = lambda result: None,
+) -> SoakResult:
     """Runs the worlds of seeds `first`, `first + 1`, ...
 
     Args:
-        minutes: after which no more are begun; None: until all are done.
-        jobs: processes.
-        shrinks: whether worlds that fail are made smaller.
-        told: called with what there is whenever there is more.
+        minutes: no world begins after so long; None: all seeds run.
+        jobs: number of processes.
+        shrinks: whether failing worlds are shrunk.
+        on_progress: called with the result so far after each lot.
 
     Raises: UserError.
     """
     check(first, seeds, minutes, jobs)
     began = time.monotonic()
-    result = Result(first)
+    result = SoakResult(first)
     deadline = None if minutes is None else began + 60 * minutes
     for lot in _lots(first, seeds, jobs, deadline, shrinks):
         result.take(lot)
         result.elapsed_s = time.monotonic() - began
-        told(result)
+        on_progress(result)
         if len(result.total.failures) >= MOST_FAILURES:
             break
     return result
@@ -236,12 +236,12 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
 
 
 def _leave_ctrl_c_to_others() -> None:
-    """In a process of the pool: whoever started it ends it, without a traceback of each."""
+    """Makes a process of the pool ignore Ctrl-C: the parent ends it, without a traceback."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:
-    """Runs worlds one after the other; fewer if the time is up."""
+    """Runs worlds one after the other until the count or the deadline is reached."""
     lot = Lot(first, 0, process=os.getpid())
     for seed in range(first, first + count):
         if deadline is not None and time.monotonic() >= deadline:
@@ -253,14 +253,16 @@ def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lo
         except Broken as broken:
             lot.failures.append(explain(seed, scene, broken, shrinks=shrinks))
     gc.collect()
-    lot.alive = sum(issubclass(type(each), SoakWorld) for each in gc.get_objects())  # isinstance would ask them
+    lot.alive = sum(
+        issubclass(type(each), SoakWorld) for each in gc.get_objects()
+    )  # isinstance would call their __class__
     lot.memory_mb = memory_mb()
     return lot
 
 
 @cache
 def _pipelines(lanes: int, contributions: int) -> list[Pipeline]:
-    """Switches of this process: a world takes what it needs of them, one after the other."""
+    """The pipelines of this process, which all worlds with this build reuse."""
     return []
 
 
@@ -280,10 +282,12 @@ def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
 
 @contextmanager
 def _bounded(cpu_s: float) -> Iterator[None]:
-    """Ends what takes so much of a processor's time, wherever it is. Called from the main thread. Raises: Broken."""
+    """Interrupts the block after so much CPU time. Called from the main thread. Raises: Broken."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise Broken(ENDLESS, f"{cpu_s:g} s of a processor, and it is here:\n{''.join(traceback.format_stack(frame))}")
+        raise Broken(
+            ENDLESS, f"still running after {cpu_s:g} s of CPU time, at\n{''.join(traceback.format_stack(frame))}"
+        )
 
     before = signal.signal(signal.SIGVTALRM, end)
     signal.setitimer(signal.ITIMER_VIRTUAL, cpu_s)
@@ -295,7 +299,7 @@ def _bounded(cpu_s: float) -> Iterator[None]:
 
 
 def broken_in(scene: Scene) -> Broken | None:
-    """What is broken in a world, if anything."""
+    """Runs a world; returns the violation that it ends with, if any."""
     try:
         run_scene(scene)
     except Broken as broken:
@@ -303,17 +307,17 @@ def broken_in(scene: Scene) -> Broken | None:
     return None
 
 
-def explain(seed: int, scene: Scene, broken: Broken, *, shrinks: bool = True) -> Failure:
-    """Shrinks a world that fails, and lets it fail once more, watched."""
+def explain(seed: int, scene: Scene, broken: Broken, *, shrinks: bool = True) -> SoakFailure:
+    """Shrinks a failing world, and runs the small one once more with a transcript of its packets."""
     if broken.what == ENDLESS:
-        return Failure(seed, broken.what, broken.detail, scene.words(), scene.as_dict(), str(broken), [])
+        return SoakFailure(seed, broken.what, broken.detail, scene.words(), scene.as_dict(), str(broken), [])
     small, small_broken = shrink(scene, broken, broken_in) if shrinks else (scene, broken)
     transcript = Transcript()
     try:
         run_scene(small, transcript)
-    except Broken as again:
-        small_broken = again
-    return Failure(
+    except Broken as error:
+        small_broken = error
+    return SoakFailure(
         seed=seed,
         what=broken.what,
         detail=broken.detail,
@@ -325,7 +329,7 @@ def explain(seed: int, scene: Scene, broken: Broken, *, shrinks: bool = True) ->
 
 
 def memory_mb() -> float:
-    """Of this process, as it is now."""
+    """The resident memory of this process."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except OSError:

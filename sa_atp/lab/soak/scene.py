@@ -1,4 +1,4 @@
-"""What a world is, as plain data: the network, the jobs in it, and what goes wrong when."""
+"""The description of a world as plain data: its network, its jobs, and its faults."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -12,41 +12,41 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.rank.server_link import LEAVE_TIMEOUT_US
 from sa_atp.protocol.server.server_events import ServerSettings
 
-BOUND_US = ServerSettings().dead_after_us  # who is not heard of for longer is lost (protocol section 11)
-# Time that faults keep hosts apart, after which no job has ended: the bound, less what signs of life need to come through.
+BOUND_US = ServerSettings().dead_after_us  # a host that is silent for longer is lost (protocol section 11)
+# If faults keep hosts apart for at most so long, no job ends: the bound less the time that a sign of life may need.
 SILENCE_US = 7_000_000
 SILENCE_WITH_LOSS_US = 2_500_000
-# The same for those who leave: they go anyway when they have not been answered for so long (2 s, less the same).
+# The same for a rank that leaves: after 2 s without an answer it goes anyway.
 LEAVING_SILENCE_US = LEAVE_TIMEOUT_US // 2
-MUCH_LOSS = 0.05  # on one link; several are on a way
+MUCH_LOSS = 0.05  # on one link; a packet crosses several
 PLAIN = LinkSettings()
 
 
-class Kind(Enum):
-    """What goes wrong; its value says it in words."""
+class FaultKind(Enum):
+    """A kind of fault; the value describes it."""
 
     RESTART_SWITCH = "a switch loses all state"
     PAUSE_SWITCH = "a switch forwards nothing"
     CUT_LEAF = "a leaf is cut off from the root"
     CUT_WORKER = "a worker's link carries nothing"
-    PAUSE_WORKER = "a worker does nothing"
+    PAUSE_WORKER = "a worker's process is paused"
     RESTART_WORKER = "a worker dies and is started again"
     KILL_WORKER = "a worker dies for good"
-    PAUSE_SERVER = "the parameter server does nothing"
+    PAUSE_SERVER = "the parameter server is paused"
     RESTART_SERVER = "the parameter server dies and is started again"
 
 
-OF_SWITCHES = (Kind.RESTART_SWITCH, Kind.PAUSE_SWITCH, Kind.CUT_LEAF)
-OF_WORKERS = (Kind.CUT_WORKER, Kind.PAUSE_WORKER, Kind.RESTART_WORKER, Kind.KILL_WORKER)
-END_JOBS = (Kind.RESTART_WORKER, Kind.KILL_WORKER, Kind.RESTART_SERVER)
-"""Faults after which jobs end with an error, however short they are."""
+OF_SWITCHES = (FaultKind.RESTART_SWITCH, FaultKind.PAUSE_SWITCH, FaultKind.CUT_LEAF)
+OF_WORKERS = (FaultKind.CUT_WORKER, FaultKind.PAUSE_WORKER, FaultKind.RESTART_WORKER, FaultKind.KILL_WORKER)
+END_JOBS = (FaultKind.RESTART_WORKER, FaultKind.KILL_WORKER, FaultKind.RESTART_SERVER)
+"""Faults that end a job with an error, however short they are."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:
-    kind: Kind
+    kind: FaultKind
     at_us: int
-    """Since the first rank has joined; below 0: so long after the world has begun."""
+    """Time after the first rank joined; a negative value counts from the beginning of the world."""
     for_us: int
     switch: int = 0
     """0: the root; 1: the first leaf, ..."""
@@ -62,7 +62,7 @@ class Fault:
             who = f", {_switch(self.switch)}"
         elif self.kind in OF_WORKERS:
             who = f", rank {self.rank} of job {self.job}"
-        lasting = "" if self.kind is Kind.KILL_WORKER else f", for {self.for_us} us"
+        lasting = "" if self.kind is FaultKind.KILL_WORKER else f", for {self.for_us} us"
         return f"{when}: {self.kind.value}{who}{lasting}"
 
 
@@ -72,7 +72,7 @@ def _switch(number: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobScene:
-    """A job: its ranks, and the sums that they make one after the other."""
+    """The description of a job: its ranks, and the sums that they make one after the other."""
 
     ranks: int = 1
     micro_batches: int = 1
@@ -80,25 +80,25 @@ class JobScene:
     lengths: tuple[int, ...] = (1,)
     """Values of each sum; with help, all are as long as the first."""
     magnitudes: tuple[int, ...] = (0,)
-    """Of the values of each sum: about 2 to the power of this."""
+    """The values of each sum are about 2 to the power of this."""
     shapes: tuple[str, ...] = ("normal",)
-    """What the values of each sum are like: see values.SHAPES."""
+    """The distribution of each sum's values (`values.SHAPES`)."""
     keyed: bool = False
-    """Sums of one length have one key, so that scales are predicted."""
+    """Whether sums of equal length share a key, by which their scales are predicted."""
     ahead: int = 1
     """Sums that a rank may have under way at once; with help, 1."""
     compute_us: int = 0
-    """What a micro-batch takes a rank that is not slow."""
+    """Compute time of a micro-batch on a rank that is not slow."""
     slow: tuple[int, ...] = ()
-    """Ranks that take longer,"""
+    """Slow ranks."""
     slowdown: int = 1
-    """so many times."""
+    """Factor on the compute time of slow ranks."""
     lossy: tuple[int, ...] = ()
-    """Ranks whose links lose packets otherwise than those of others,"""
+    """Ranks whose links have a loss of their own."""
     loss: tuple[float, float] = (0.0, 0.0)
-    """up and down."""
+    """Loss on the links of lossy ranks: up, down."""
     not_finite: tuple[int, int] | None = None
-    """(sum, rank) where a NaN is among the values."""
+    """(sum, rank) of the contribution that has a NaN; None: there is none."""
 
     @property
     def contributions(self) -> int:
@@ -106,7 +106,7 @@ class JobScene:
 
     @property
     def step_us(self) -> int:
-        """What the slowest rank computes for a step, if nobody helps."""
+        """Compute time of a step on the slowest rank, without help."""
         return self.micro_batches * self.compute_us * (self.slowdown if self.slow else 1)
 
     def words(self) -> str:
@@ -133,67 +133,67 @@ class JobScene:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scene:
     seed: int
-    """Of everything random that happens in the world."""
+    """Seed of the world's generator."""
     lanes: int = 64
     contributions: int = CONTRIBUTION_BITS
     """Bits of the bitmap of the switches' program."""
     leaves: int = 0
-    """0: one switch; else so many below a root."""
+    """Leaf switches below a root; 0: a single switch."""
     aggregates: bool = True
-    """False: no switch sums, the parameter server does."""
+    """False: switches only forward, and the parameter server sums."""
     slots: int = 1024
     quota: int = 1024
     """Slots of a job."""
     ttl_ticks: int = 50
     compiled: bool = False
-    """Whether connections have kernels for the common case, as they have in real time."""
+    """Whether connections use the compiled kernels, as they do in real time."""
     gather_us: int = 0
-    """For so long packets wait at hosts for others, to be taken together."""
+    """How long hosts collect arriving packets before they process them together."""
     links: LinkSettings = PLAIN
     trunk: LinkSettings = PLAIN
-    """Between switches, and of the parameter server."""
+    """Links between switches, and the parameter server's link."""
     jobs: tuple[JobScene, ...] = ()
     faults: tuple[Fault, ...] = ()
 
     @property
     def apart_us(self) -> int:
-        """How long faults keep hosts apart, at most: one after the other."""
+        """The longest time that faults can keep hosts apart: the sum of their durations."""
         return sum(fault.for_us for fault in self.faults)
 
     @property
     def computing_us(self) -> int:
-        """How long everybody may have to wait for one that computes, at most."""
+        """The longest time that ranks may have to wait for the compute of another."""
         return max((job.step_us for job in self.jobs), default=0)
 
     @property
     def may_fail(self) -> bool:
-        """Whether any job may end with an error: a rank or the server is gone, or out of reach for too long."""
+        """Whether any job may end with an error: a fault ends it, or keeps hosts apart for too long."""
         return any(self.has_end(number) or self.is_apart(number) for number in range(len(self.jobs)))
 
     def faults_for(self, number: int) -> list[Fault]:
-        """Those that a job may notice: all but those of other jobs' workers."""
+        """The faults that a job may notice: all but those of other jobs' workers."""
         return [fault for fault in self.faults if fault.kind not in OF_WORKERS or fault.job == number]
 
-    def has_end(self, number: int, kinds: Sequence[Kind] = END_JOBS) -> bool:
-        """Whether one of these befalls a job, which ends it."""
+    def has_end(self, number: int, kinds: Sequence[FaultKind] = END_JOBS) -> bool:
+        """Whether a job has a fault of these kinds."""
         return any(fault.kind in kinds for fault in self.faults_for(number))
 
     def is_apart(self, number: int) -> bool:
-        """Whether a job's hosts may be out of reach for one another for longer than a bound."""
+        """Whether faults may keep a job's hosts apart for longer than the protocol's bound."""
         job = self.jobs[number]
         loss = max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
         silence_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
         return self._apart_us(number) > silence_us
 
     def may_leave_unheard(self, number: int) -> bool:
-        """Whether a rank may leave without the server's hearing of it, which then counts it as lost."""
+        """Whether the server may miss that a rank has left, and count it as lost."""
         return self._apart_us(number) > LEAVING_SILENCE_US
 
     def _apart_us(self, number: int) -> int:
         return sum(fault.for_us for fault in self.faults_for(number))
 
     def words(self) -> list[str]:
-        """It, in lines for people."""
+        """The description in words, as lines."""
         shape = f"a root and {plural(self.leaves, 'leaf', 'leaves')}" if self.leaves else "one switch"
         sums = "" if self.aggregates else ", which only forwards: the parameter server sums"
         lines = [
@@ -210,7 +210,7 @@ class Scene:
         return lines
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The description as JSON-able data."""
         plain = _plain(self)
         assert isinstance(plain, dict)
         return plain

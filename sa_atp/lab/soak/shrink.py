@@ -1,11 +1,11 @@
-"""Makes the description of a world that fails smaller, as long as it still fails in the same way."""
+"""Reduces the description of a failing world to a smaller one that still fails in the same way."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.invariants import Broken
-from sa_atp.lab.soak.scene import OF_WORKERS, PLAIN, Fault, JobScene, Kind, Scene
+from sa_atp.lab.soak.scene import OF_WORKERS, PLAIN, Fault, FaultKind, JobScene, Scene
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
@@ -15,12 +15,12 @@ MOST_RUNS = 250
 def shrink(
     scene: Scene, broken: Broken, run: Callable[[Scene], Broken | None], most_runs: int = MOST_RUNS
 ) -> tuple[Scene, Broken]:
-    """The smallest that was found, and what is broken in it.
+    """Returns: the smallest failing scene that was found, and its violation.
 
     Args:
-        broken: what is broken in the scene; what fails otherwise does not count.
-        run: runs a world and says what is broken in it; None: nothing.
-        most_runs: after so many it ends, however small the world is by then.
+        broken: the violation in the scene; smaller scenes with another kind of violation do not count.
+        run: runs a scene; returns its violation, or None.
+        most_runs: bound on the number of runs.
     """
     runs = 0
     is_smaller = True
@@ -38,7 +38,7 @@ def shrink(
 
 
 def smaller(scene: Scene) -> Iterator[Scene]:
-    """Descriptions that are a little simpler, the boldest first; each is another one, so that this ends."""
+    """Simpler variants of a scene, the largest reductions first. None equals the scene, so shrinking ends."""
     yield from _without_faults(scene)
     if len(scene.jobs) > 1:
         for number in range(len(scene.jobs)):
@@ -84,7 +84,7 @@ def _without_faults(scene: Scene) -> Iterator[Scene]:
 
 
 def _is_beyond(fault: Fault, number: int, job: JobScene) -> bool:
-    """Whether it befalls a rank that is not there."""
+    """Whether the fault is of a rank that the job does not have."""
     return fault.kind in OF_WORKERS and fault.job == number and fault.rank >= job.ranks
 
 
@@ -98,11 +98,11 @@ def _without_job(scene: Scene, number: int) -> Scene:
 
 
 def _with_leaves(scene: Scene, leaves: int) -> Scene:
-    """With other leaves; what befalls one that is not there any more befalls the last that is, or the root."""
+    """The scene with another number of leaves; faults of removed leaves move to the last leaf, or to the root."""
     faults = tuple(
         replace(fault, switch=min(fault.switch, leaves))
         for fault in scene.faults
-        if leaves or fault.kind is not Kind.CUT_LEAF
+        if leaves or fault.kind is not FaultKind.CUT_LEAF
     )
     return replace(scene, leaves=leaves, faults=faults)
 

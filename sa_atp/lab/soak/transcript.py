@@ -1,4 +1,4 @@
-"""The last packets of a world, in words: where each left, and what became of it."""
+"""The last packets of a world in words: the link of each, and whether it was sent, lost or damaged."""
 
 from collections import deque
 
@@ -14,10 +14,10 @@ LINES = 40
 
 
 class Transcript:
-    """Watches all links of a network; attach it before anything happens."""
+    """Records the last packets on all links of a network. Attach it before the network runs."""
 
     def __init__(self, lines: int = LINES) -> None:
-        """Args: lines: how many of the last packets are kept."""
+        """Args: lines: how many packets it keeps."""
         self._packets: deque[tuple[int, str, str, bytes]] = deque(maxlen=lines)
 
     def attach(self, world: World) -> None:
@@ -34,7 +34,7 @@ class Transcript:
         return lambda fate, frame: self._packets.append((clock.now_us, where, fate, frame))
 
     def lines(self) -> list[str]:
-        """A line for each of the last packets: milliseconds, the link, its fate, and what is in it."""
+        """A line for each packet: time in milliseconds, link, fate, content."""
         return [
             f"{now_us / 1000:12.3f} ms  {where:<20} {fate:<10} {_text(frame)}"
             for now_us, where, fate, frame in self._packets

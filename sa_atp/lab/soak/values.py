@@ -1,4 +1,4 @@
-"""What ranks contribute, and what its sum must be, worked out value by value in 64 bits."""
+"""The contributions of ranks, and the reference for their sum, computed in 64 bits."""
 
 from dataclasses import dataclass
 
@@ -11,14 +11,14 @@ from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
 
 SHAPES = (("normal", 8), ("whole", 2), ("sparse", 2), ("spread", 2), ("opposite", 1), ("zeros", 1))
-"""Kinds of values, and how often each is drawn: opposite ones cancel one another; spread ones differ by powers of two."""
-MOST_MAGNITUDE = 120  # of a value: sums of 64 such are still float32
-FLOAT_ERROR = 2.0**-24  # of a sum that becomes float32, as a share of it
-LEAST = 2.0**-140  # and where that is less, the least of float32
+"""Distributions of values, with weights: "opposite" values cancel one another, "spread" ones differ by powers of two."""
+MOST_MAGNITUDE = 120  # binary exponent of a value: a sum of 64 such values still fits float32
+FLOAT_ERROR = 2.0**-24  # relative error of rounding a sum to float32
+LEAST = 2.0**-140  # absolute error allowed near zero
 
 
-def contributions(seed: int, number: int, job: JobScene, step: int) -> list[Values]:
-    """float32[values] of each contribution to a sum. Args: seed: of the world; number: of the job in it."""
+def draw_contributions(seed: int, number: int, job: JobScene, step: int) -> list[Values]:
+    """float32[values] of each contribution to a sum. Args: seed: the world's seed; number: the job's number in it."""
     rng = np.random.default_rng([seed & 0xFFFFFFFF, seed >> 32, number, step])
     count, length, shape = job.contributions, job.lengths[step], job.shapes[step]
     values = rng.standard_normal((count, length))
@@ -41,7 +41,7 @@ def contributions(seed: int, number: int, job: JobScene, step: int) -> list[Valu
 
 @dataclass(slots=True)
 class Reference:
-    """The sum of quantised contributions with these exponents, and how far the sum of the values themselves may be away."""
+    """The reference for a sum with given exponents: its integers, the exact sum of the values, and the error allowed."""
 
     integers: np.ndarray
     """int64[values]"""
@@ -51,8 +51,8 @@ class Reference:
     """float64[values]"""
 
 
-def reference(parts: list[Values], exponents: Exponents) -> Reference:
-    """Raises: Broken: a value that does not fit was accepted. Args: exponents: of each chunk."""
+def reference_sum(parts: list[Values], exponents: Exponents) -> Reference:
+    """Computes the reference. Args: exponents: one for each chunk. Raises: Broken: a value does not fit its exponent."""
     values = parts[0].size
     wide = np.array(parts, np.float64)
     total, bound = np.zeros(values, np.int64), np.zeros(values)
@@ -61,11 +61,11 @@ def reference(parts: list[Values], exponents: Exponents) -> Reference:
         span = slice(chunk * CHUNK_VALUES, min((chunk + 1) * CHUNK_VALUES, values))
         if exponent == UNKNOWN:
             if wide[:, span].any():
-                raise Broken("sum", f"chunk {chunk} was taken for zeros, and has other values")
+                raise Broken("sum", f"chunk {chunk} was sent as zeros, and has other values")
             continue
         rounded = np.rint(wide[:, span] * 2.0**exponent)
         if (np.abs(rounded) >= limit).any():
-            raise Broken("sum", f"a value of chunk {chunk} does not fit the exponent {exponent}, and was accepted")
+            raise Broken("sum", f"a value of chunk {chunk} overflows with exponent {exponent}, and was accepted")
         bound[span] = len(parts) * 2.0 ** -(exponent + 1)
         total[span] = rounded.astype(np.int64).sum(axis=0)
     exact = wide.sum(axis=0)

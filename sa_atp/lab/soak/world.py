@@ -1,4 +1,4 @@
-"""Builds a world as its description says, runs it to its end, and watches it."""
+"""Builds a world from its description, runs it to its end, and checks it."""
 
 import logging
 import traceback
@@ -8,31 +8,31 @@ from functools import partial
 
 from sa_atp.basics.words import plural
 from sa_atp.lab.simulator.network import Link
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import World
 from sa_atp.lab.soak import invariants
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.rank import JobState, Rank
-from sa_atp.lab.soak.scene import Fault, Kind, Scene
+from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-LOOK_US = 5_000_000  # between two looks whether anything goes on
-QUIET_US = 110_000_000  # without any progress: longer than every bound of protocol section 11
-STALL_US = 20_000_000  # the same where no fault explains it: nothing is asked for more rarely than five times a second
-EVENTS = 30_000  # callbacks of a world, beside
-EVENTS_A_PACKET = 200  # for each fragment that a rank has to send, and
-EVENTS_A_SECOND = (
-    5_000  # for each second and rank: signs of life, probes, and offers to help, each 6 ms and over three links
-)
-DRAIN_US = 30_000_000  # in which all that is under way arrives, when all ranks are over
+LOOK_US = 5_000_000  # interval of the check for progress
+QUIET_US = 110_000_000  # a world hangs after so long without progress: longer than every bound of protocol section 11
+STALL_US = 20_000_000  # the same in a world without faults that explain it: every request repeats within 200 ms
+# A world may schedule so many callbacks: a constant, and more for each fragment that a rank has to send and each second of
+# a rank (signs of life, probes and offers of help, each 6 ms and over three links).
+EVENTS = 30_000
+EVENTS_A_PACKET = 200
+EVENTS_A_SECOND = 5_000
+DRAIN_US = 30_000_000  # after the last rank has ended, in which packets in flight arrive
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a world in which nothing was broken."""
+    """Statistics of a world that ended without a violation."""
 
     virtual_us: int
     events: int
@@ -40,22 +40,22 @@ class Outcome:
     sums: int
     ranks: int
     done: int
-    """Ranks that have all their sums."""
+    """Ranks that got all their sums."""
     errors: int
-    """That ranks have heard, all of them justified."""
+    """Errors that ranks were given, each explained by a fault."""
     longest_us: int
-    """The longest time without any progress of any rank."""
+    """The longest time in which no rank made progress."""
 
 
 class SoakWorld:
-    """One world. It is used once."""
+    """A world; it runs once."""
 
     def __init__(
         self, scene: Scene, pipelines: Sequence[Pipeline], watch: Callable[[World], None] | None = None
     ) -> None:
         """Args:
-        pipelines: one, and one more for each leaf, with the program for the scene's lanes and contributions.
-        watch: called with the network before anything has happened.
+        pipelines: one for the root and one for each leaf, with the program for the scene's lanes and contributions.
+        watch: called with the network before it runs.
         """
         self.scene = scene
         self.network = World(
@@ -74,7 +74,7 @@ class SoakWorld:
             kernels=worker_kernels() if scene.compiled else None,
         )
         self.left: list[SimWorker] = []
-        """Connections that ended as they should, with all sums."""
+        """Connections that left the job with all their sums."""
         self.jobs = [JobState(scene.seed, number, job) for number, job in enumerate(scene.jobs)]
         self.ranks = [self._rank(job, rank) for job in self.jobs for rank in range(job.scene.ranks)]
         self._problem: Exception | None = None
@@ -99,36 +99,36 @@ class SoakWorld:
         job.ranks.append(found)
         return found
 
-    # --- what ranks tell --------------------------------------------------------------------------------------------------
+    # --- called by ranks --------------------------------------------------------------------------------------------------
 
-    def later(self, delay_us: int, action: Callable[[], None]) -> None:
+    def schedule(self, delay_us: int, action: Callable[[], None]) -> None:
         self.network.clock.at(self.network.clock.now_us + delay_us, action)
 
-    def guarded(self, action: Callable[[], None]) -> None:
-        """For what is called where exceptions end in a log: by futures."""
+    def run_guarded(self, action: Callable[[], None]) -> None:
+        """Runs a callback of a future and keeps its exception, which the future would only log."""
         try:
             action()
         except Exception as problem:
             self._problem = self._problem or problem
 
-    def progress(self) -> None:
+    def note_progress(self) -> None:
         now_us = self.network.clock.now_us
         self._longest_us = max(self._longest_us, now_us - self._progress_us)
         self._progress_us = max(self._progress_us, now_us)
         self._are_over = all(rank.is_over for rank in self.ranks)
 
-    def rank_joined(self) -> None:
-        self.progress()
+    def note_joined(self) -> None:
+        self.note_progress()
         if not self._has_begun:
             self._has_begun = True
             for fault in self.scene.faults:
                 if fault.at_us >= 0:
-                    self.later(fault.at_us, partial(self._strike, fault))
+                    self.schedule(fault.at_us, partial(self._strike, fault))
 
-    def summed(self, worker: SimWorker) -> None:
-        """A rank has a sum, which is right. Raises: Broken: something else is not."""
+    def note_sum(self, worker: SimWorker) -> None:
+        """Counts a correct sum, and checks the invariants. Raises: Broken."""
         self._sums += 1
-        self.progress()
+        self.note_progress()
         invariants.check_worker(worker)
         if self._sums % len(self.ranks) == 0:
             self._check_all()
@@ -144,27 +144,27 @@ class SoakWorld:
     # --- faults -----------------------------------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
-        """A fault begins; not where another one has its place just then."""
+        """Begins a fault, unless another one holds the same device at that time."""
         network, rack = self.network, self.network.racks[fault.switch]
         rank = self.jobs[fault.job].ranks[fault.rank]
         match fault.kind:
-            case Kind.RESTART_SWITCH if rack.switch.up:
+            case FaultKind.RESTART_SWITCH if rack.switch.up:
                 network.restart_switch(rack, fault.for_us)
-            case Kind.PAUSE_SWITCH if rack.switch.up:
+            case FaultKind.PAUSE_SWITCH if rack.switch.up:
                 network.pause_switch(rack, fault.for_us)
-            case Kind.CUT_LEAF:
+            case FaultKind.CUT_LEAF:
                 self._cut(network.trunk_of(rack), fault.for_us)
-            case Kind.CUT_WORKER:
+            case FaultKind.CUT_WORKER:
                 self._cut(network.links_of[rank.host.endpoint.address[0]], fault.for_us)
-            case Kind.PAUSE_WORKER if not rank.host.paused:
+            case FaultKind.PAUSE_WORKER if not rank.host.paused:
                 network.pause_host(rank.host, fault.for_us)
-            case Kind.PAUSE_SERVER if not network.server_host.paused:
+            case FaultKind.PAUSE_SERVER if not network.server_host.paused:
                 network.pause_host(network.server_host, fault.for_us)
-            case Kind.RESTART_WORKER:
+            case FaultKind.RESTART_WORKER:
                 rank.die(fault.for_us)
-            case Kind.KILL_WORKER:
+            case FaultKind.KILL_WORKER:
                 rank.die(None)
-            case Kind.RESTART_SERVER:
+            case FaultKind.RESTART_SERVER:
                 network.restart_server(fault.for_us)
 
     def _cut(self, links: Sequence[Link], for_us: int) -> None:
@@ -217,16 +217,18 @@ class SoakWorld:
             self._raise_problem()
             self._look_for_results(look_us)
             if not is_over and (not clock.waiting or look_us - self._progress_us > bound_us):
-                waiting = "nothing is left to happen" if not clock.waiting else "no rank has come any further"
+                waiting = "no event is scheduled" if not clock.waiting else "no rank makes progress"
                 raise Broken("hang", f"{waiting} after {look_us / 1e6:.0f} s\n{self.describe()}")
         self._over_us = clock.now_us
         clock.run(lambda: self._problem is not None, clock.now_us + DRAIN_US + self.scene.apart_us)
         self._raise_problem()
         if clock.waiting:
-            raise Broken("left over", f"{plural(clock.waiting, 'event')} to come {DRAIN_US / 1e6:.0f} s after the end")
+            raise Broken(
+                "left over", f"{plural(clock.waiting, 'event')} scheduled {DRAIN_US / 1e6:.0f} s after the end"
+            )
         self._check_all()
         self._check_ends()
-        orderly = all(fault.kind is not Kind.RESTART_SERVER for fault in self.scene.faults)
+        orderly = all(fault.kind is not FaultKind.RESTART_SERVER for fault in self.scene.faults)
         invariants.check_left(self.network, self.left, orderly=orderly)
 
     def _is_over(self) -> bool:
@@ -238,7 +240,7 @@ class SoakWorld:
         return False
 
     def _look_for_results(self, now_us: int) -> None:
-        """A rank that gets results of fragments makes progress, though a sum may take long."""
+        """Counts arriving results of fragments as progress: a whole sum may take long."""
         results = sum(rank.worker.worker.stats.results for rank in self.ranks if rank.worker and rank.has_joined)
         if results != self._results:
             self._results = results
@@ -249,7 +251,7 @@ class SoakWorld:
             raise self._problem
 
     def _check_ends(self) -> None:
-        """Who does not have all its sums knows why, and the world has a reason for it. Raises: Broken."""
+        """A rank without all its sums has an error that explains it. Raises: Broken."""
         for job in self.jobs:
             over = {rank.rank for rank in job.ranks if rank.has_all or rank.is_dead}
             for rank in (rank for rank in job.ranks if rank.rank not in over):
@@ -257,12 +259,12 @@ class SoakWorld:
                     raise Broken("end", f"job {job.number}, rank {rank.rank}: has neither its sums nor an error")
                 if not over and job.scene.not_finite is None:
                     raise Broken(
-                        "end", f"job {job.number}: all ranks live, and after {plural(len(rank.errors), 'try', 'tries')} "
-                        f"none has its sums: {rank.errors[-1]}"
+                        "end", f"job {job.number}: all ranks live, but after {plural(len(rank.errors), 'try', 'tries')} "
+                        f"no rank has its sums: {rank.errors[-1]}"
                     )  # fmt: skip
 
     def describe(self) -> str:
-        """The state of everybody, for people."""
+        """The state of all ranks and of the server, for people."""
         lines = []
         for job in self.jobs:
             for rank in job.ranks:
@@ -270,7 +272,7 @@ class SoakWorld:
                 if rank.worker is not None and rank.has_joined:
                     state = rank.worker.worker.describe()
                 lines.append(f"job {job.number}, rank {rank.rank}, {rank.done} sums: {state}")
-                lines += [f"  heard: {error}" for error in rank.errors]
+                lines += [f"  error: {error}" for error in rank.errors]
         lines += [
             f"at the server: {job.name}: {job.state.value}, {job.stats}" for job in self.network.server.jobs.values()
         ]
@@ -278,7 +280,7 @@ class SoakWorld:
 
 
 class _Logged(logging.Handler):
-    """The first of what futures log: exceptions of those who wait for them."""
+    """Keeps the first exception that a future logs: one that its callback raised."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -352,13 +352,12 @@ class Keeper:
         """
         try:
             if self._client is not None and self._client.is_primary and self._client.cookie() == self._program.cookie:
-                self._write(())  # removes jobs that could not be removed before
-                return None
+                return self._not_served(self._write())  # removes and restores what it could not before
         except ControlError:
             pass  # the switch is gone: perhaps it is back
         try:
-            self.bring_up()
-        except SaAtpError as error:  # unreachable, or another controller's job has a slot or group
+            problems = self.bring_up()
+        except SaAtpError as error:
             self._disconnect()
             return str(error)
         served = plural(len(self._jobs) - len(self._missing), "job")

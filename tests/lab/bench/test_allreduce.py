@@ -1,4 +1,4 @@
-"""`sa-atp bench allreduce`: a short one, with every process that takes part."""
+"""`sa-atp bench allreduce`: a short run with all its processes."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ def run(*arguments: str) -> int:
     return allreduce.run(parser.parse_args([*arguments, "--json"]))
 
 
-def test_workers_sum_what_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_all_reduce_of_the_requested_size(capfd: pytest.CaptureFixture[str]) -> None:
     assert run("--workers", "2", "--mbytes", "0.1", "--iterations", "2", "--lanes", "64") == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["workers"], found["bytes"], found["iterations"], found["lanes"]) == (2, 100_000, 2, 64)
@@ -53,11 +53,11 @@ def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, m
     [
         (("--workers", "1"), "--workers 1: expected 2 to"),
         (("--iterations", "0"), "--iterations 0: expected at least 1"),
-        (("--link-mbps", "100"), "loopback has no links"),
+        (("--link-mbps", "100"), "the rate of loopback cannot be limited"),
         (("--switch", "bmv2"), "BMv2 needs interfaces"),
         (("--figure", "x.png"), "add --sizes"),
     ],
 )
-def test_what_cannot_be_measured(arguments: tuple[str, ...], message: str) -> None:
+def test_requests_that_cannot_be_measured(arguments: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         run(*arguments)

@@ -1,4 +1,4 @@
-"""`sa-atp bench help`: its bound, its settings, and what it writes."""
+"""`sa-atp bench help`: its bound, its settings, and its files."""
 
 import json
 from pathlib import Path
@@ -10,27 +10,25 @@ from hypothesis import strategies as st
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import help as bench_help
-from sa_atp.lab.bench.help import Row, measure, select
+from sa_atp.lab.bench.help import HelpRow, measure, select
 from sa_atp.lab.bench.help_bound import bound_us, step_us
-from sa_atp.lab.bench.help_settings import drawn, table
+from sa_atp.lab.bench.help_settings import draw_settings, table
 
 
 @given(st.lists(st.tuples(st.floats(1, 8), st.floats(0, 500)), min_size=1, max_size=6), st.floats(1, 1000))
-def test_the_bound_is_when_all_together_have_had_time_for_the_work(
-    workers: list[tuple[float, float]], work_us: float
-) -> None:
+def test_the_bound_by_hand(workers: list[tuple[float, float]], work_us: float) -> None:
     slowdowns, unable = [w[0] for w in workers], [w[1] for w in workers]
     found = step_us(work_us, slowdowns, unable)
     done = sum(max(0.0, found - u) / s for u, s in zip(unable, slowdowns, strict=True))
     assert done == pytest.approx(work_us)
 
 
-def test_without_links_that_take_time_the_bound_is_total_work_over_total_speed() -> None:
+def test_with_instantaneous_links_the_bound_is_the_fluid_bound() -> None:
     (setting,) = select(table(), "10G, one slow")
     assert bound_us(setting.plan, [3]) == pytest.approx(4 * 192_000 / 3.25, rel=0.002)
 
 
-def test_a_slow_link_that_the_sum_must_come_down_is_in_the_bound() -> None:
+def test_the_bound_includes_the_slowest_link_down() -> None:
     (setting,) = select(table(), "heterogeneous links, nobody slow")
     fragments = 200
     assert bound_us(setting.plan, [0]) >= fragments * 1110 * 8 / 5  # microseconds at 5 Mbit/s
@@ -39,20 +37,20 @@ def test_a_slow_link_that_the_sum_must_come_down_is_in_the_bound() -> None:
 def test_names_are_unique_and_settings_can_be_simulated() -> None:
     names = [setting.name for setting in table()]
     assert len(set(names)) == len(names)
-    for setting in table() + drawn(50, 3):
+    for setting in table() + draw_settings(50, 3):
         assert setting.plan.run.policies == ("atp", "sa-atp")
-    assert drawn(5, 3) == drawn(9, 3)[:5] != drawn(5, 4)
+    assert draw_settings(5, 3) == draw_settings(9, 3)[:5] != draw_settings(5, 4)
     with pytest.raises(UserError, match="no setting"):
         select(table(), "nowhere")
 
 
-def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
+def test_written_files_can_be_read(tmp_path: Path) -> None:
     rows = help_rows()[:2]
     bench_help.write(rows, tmp_path)
-    assert [Row(**row) for row in json.loads((tmp_path / "help-table.json").read_text())["rows"]] == rows
+    assert [HelpRow(**row) for row in json.loads((tmp_path / "help-table.json").read_text())["rows"]] == rows
 
 
 @pytest.mark.minutes
 def test_help_does_no_harm_in_settings_drawn_at_random() -> None:
-    rows = list(measure(drawn(6, 2), jobs=2))
+    rows = list(measure(draw_settings(6, 2), jobs=2))
     assert [row for row in rows if row.sums_wrong or row.does_harm] == []

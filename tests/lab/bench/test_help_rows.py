@@ -1,9 +1,9 @@
-"""Rows of the committed table of `sa-atp bench help`, made anew in virtual time."""
+"""Rows of the committed table of `sa-atp bench help`, computed again in virtual time."""
 
 import pytest
 from helpers.committed import help_page, help_rows
 
-from sa_atp.lab.bench.help import MOST_WORSE, Row, markdown, measure_one, select
+from sa_atp.lab.bench.help import MOST_WORSE, HelpRow, markdown, measure_one, select
 from sa_atp.lab.bench.help_settings import table
 
 COMMITTED = help_rows()
@@ -25,12 +25,12 @@ def test_the_committed_table_has_all_settings_and_its_document_says_the_same() -
 
 
 @pytest.mark.parametrize("row", COMMITTED, ids=lambda row: row.setting)
-def test_help_does_no_harm(row: Row) -> None:
+def test_help_does_no_harm(row: HelpRow) -> None:
     assert row.sa_atp_ms <= MOST_WORSE * row.atp_ms
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_row_made_anew_is_not_worse_than_the_committed_one(name: str) -> None:
+def test_a_recomputed_row_is_not_worse_than_the_committed_one(name: str) -> None:
     (before,) = [row for row in COMMITTED if row.setting == name]
     now = measure_one(select(table(), name)[0])
     assert now.sums_wrong == 0

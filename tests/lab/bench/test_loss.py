@@ -1,16 +1,16 @@
-"""Goodput where packets are lost: a small all-reduce, whose figures must not get worse."""
+"""Goodput with packet loss: a small all-reduce, whose numbers must not get worse."""
 
 import json
 
 import pytest
 
 from sa_atp.cli import main
-from sa_atp.lab.bench.loss import Request, measure
+from sa_atp.lab.bench.loss import LossRequest, measure
 
 
-def test_losses_cost_little_more_than_what_is_lost() -> None:
-    """0.8 MB, whose end weighs more than that of a large tensor: 94 and 77 % of the goodput without loss."""
-    request = Request(
+def test_goodput_with_losses() -> None:
+    """A tensor of 0.8 MB, whose tail weighs more than a large tensor's: 94 and 77 % of the goodput without loss."""
+    request = LossRequest(
         workers=4, bytes=800_000, iterations=1, lanes=256, link_mbps=100.0, delay_us=20, seed=1
     )  # fmt: skip
     none, one, five = measure(request, [0.0, 0.01, 0.05])

@@ -1,4 +1,4 @@
-"""The simulator and Mininet side by side: what is compared, and the page that says how it went."""
+"""The comparison of the simulator with Mininet: its settings, and its page."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from helpers.committed import DOCS
 from helpers.needs import MININET
 
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.agreement.mininet import SETTINGS, Row, compare, lines, main
+from sa_atp.lab.agreement.mininet import SETTINGS, MininetAgreement, compare, lines, main
 from sa_atp.lab.runs.progress import Progress
 
 PLANS = DOCS.parent / "topologies"
@@ -37,7 +37,7 @@ def test_the_document_has_all_settings_in_their_order() -> None:
 
 
 def test_a_row_says_the_median_and_the_spread() -> None:
-    *_, line = lines([Row("a plan", "atp", 0.11, (0.09, 0.1, 0.13))])
+    *_, line = lines([MininetAgreement("a plan", "atp", 0.11, (0.09, 0.1, 0.13))])
     assert line == "| a plan | atp | 110.0 | 100.0 (90 to 130) | +10.0 % |"
 
 

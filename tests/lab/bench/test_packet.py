@@ -1,4 +1,4 @@
-"""`sa-atp bench packet`: every station is measured, and the page knows all of them."""
+"""`sa-atp bench packet`: every station is measured and documented."""
 
 import pytest
 from helpers.committed import DOCS

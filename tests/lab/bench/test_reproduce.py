@@ -1,4 +1,4 @@
-"""The page of headlines: the same bytes twice, goes on after an interruption, and says so where a figure is not reached."""
+"""`sa-atp reproduce`: determinism, resumption, and sentences on numbers that are not reached."""
 
 import dataclasses
 import json
@@ -117,7 +117,7 @@ def test_each_policy_runs_with_the_rate_that_was_tuned_for_it() -> None:
     asked: list[Point] = []
 
     def compute(wanted: Sequence[Point]) -> dict[str, Any]:
-        """Whoever has another rate than its best takes longer."""
+        """A policy takes longer with another rate than its best."""
         asked.extend(wanted)
         found = {}
         for point in wanted:
@@ -153,30 +153,30 @@ def test_the_spread_is_of_all_runs() -> None:
     [
         (
             0.6,
-            "Nothing could reach 57\u00a0% here: with all work shared by speed (the fluid bound) it would be 40\u00a0%.",
+            "No policy could reach 57\u00a0% here: at the fluid bound (all work shared by speed) it would be 40\u00a0%.",
         ),
         (0.2, "it would be 80\u00a0%, but a step takes 4.00 times the bound."),
     ],
 )
-def test_it_says_why_steps_are_not_as_short(bound: float, says: str) -> None:
+def test_reasons_for_longer_steps(bound: float, says: str) -> None:
     found = Found(SETTING, (Sample(2, measured(0.8, bound=bound), measured(1.0)),), {})
     assert "not reached" in reproduce_page.verdict(claim_of(), [found])
     assert says in str(reproduce_page.why(claim_of(), found))
 
 
-def test_it_says_whether_steps_are_long_or_many() -> None:
+def test_reasons_for_longer_training() -> None:
     claim = claim_of("accuracy", paper=0.6)
     short_but_many = Found(SETTING, (Sample(2, measured(0.2, 4.0, 20), measured(1.0, 5.0, 5)),), {})
     assert "takes 0.20 times as long" not in str(reproduce_page.why(claim, short_but_many))
     assert "its steps take 0.20 times as long, and it needs 4.0 times as many" in str(
         reproduce_page.why(claim, short_but_many)
     )
-    assert "what it loses are steps" in str(reproduce_page.why(claim, short_but_many))
+    assert "but it needs more steps" in str(reproduce_page.why(claim, short_but_many))
     long = Found(SETTING, (Sample(2, measured(0.9, 4.5, 5), measured(1.0, 5.0, 5)),), {})
-    assert "60\u00a0% would take steps of 0.40" in str(reproduce_page.why(claim, long))
+    assert "For 60\u00a0% in as many steps, a step may take 0.40 times" in str(reproduce_page.why(claim, long))
 
 
-def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
+def test_runs_that_miss_the_accuracy_are_named_and_not_counted() -> None:
     samples = (
         Sample(2, measured(0.2, 4.0, 20), measured(1.0)),
         Sample(3, measured(0.2, 1.0, 5), measured(1.0, 5.0, 5)),
@@ -184,5 +184,5 @@ def test_runs_that_do_not_get_there_are_told_and_do_not_count() -> None:
     claim = claim_of("accuracy", paper=1.8, is_speedup=True)
     said = reproduce_page.verdict(claim, [Found(SETTING, samples, {})])
     assert "in all runs" in said
-    assert said.endswith("Of 2 runs, ATP in 1 did not get there in the steps that it had; these are in no spread.")
-    assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run got there.")
+    assert said.endswith("Of 2 runs, ATP in 1 did not reach the accuracy in its steps; the spread leaves these out.")
+    assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run reached the accuracy.")

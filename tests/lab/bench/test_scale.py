@@ -16,7 +16,7 @@ def options(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_by_number_of_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--workers", "4,64", "--steps", "6", "--json", "--out", str(tmp_path))
     assert scale.run(options(*arguments)) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -35,8 +35,8 @@ def test_who_is_faster_with_more_workers(tmp_path: Path, capsys: pytest.CaptureF
     assert json.loads((tmp_path / "scale.json").read_text()) == printed
 
 
-def test_a_parameter_server_of_hundreds_is_waited_for() -> None:
-    """Its one link carries what all of them send: a step takes longer than everything else in a plan would have it."""
+def test_runs_with_hundreds_of_workers_on_one_server_end() -> None:
+    """The server's link carries all gradients, so that steps take longer than the plan's other bounds."""
     point = scale.measure("ps", 256, scale.WARM_UP + 1, stragglers=False)
     assert point.iteration_time_s > 20
 

@@ -14,7 +14,7 @@ from sa_atp.lab.bench.switch import io as switch_io
 from sa_atp.lab.bench.switch import memory as switch_memory
 from sa_atp.lab.bench.switch import switch
 from sa_atp.lab.bench.switch import traffic as switch_traffic
-from sa_atp.lab.bench.switch.request import Request
+from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.lab.bench.switch.traffic import Contributions, Results, Traffic, WorkersStall
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, checksum
 from sa_atp.protocol.packets.header import describe
@@ -28,7 +28,7 @@ BUILD = LANES, 64  # lanes and contributions
 
 
 class MemoryLink:
-    """The switch in this process. change: of what worker 0 receives, by the number of the call."""
+    """The switch in this process. Args: change: alters what worker 0 receives, by the number of the call."""
 
     def __init__(self, pipeline: Pipeline, spec: JobSpec, change: Callable[[int, np.ndarray], np.ndarray]) -> None:
         pipeline.reset()
@@ -110,7 +110,7 @@ def test_wrong_sums_and_silence_are_errors(pipeline: Pipeline, monkeypatch: pyte
         Traffic(link, link.spec, BUILD, lambda: None).run(1000, 256)
 
 
-def test_results_count_what_belongs_to_them(pipeline: Pipeline) -> None:
+def test_results_count_only_their_own_fragments(pipeline: Pipeline) -> None:
     link = MemoryLink(pipeline, job(), lambda _, payloads: payloads)
     results = Results(7, 2, BUILD)
     for rank, member in enumerate(link.spec.members):
@@ -142,7 +142,7 @@ def test_the_pipeline_alone() -> None:
     ],
 )
 def test_through_interfaces(target: str, link: str, cores: int) -> None:
-    found = switch_io.measure(Request(target=target, link=link, lanes=LANES, packets=4000, cores=cores))
+    found = switch_io.measure(SwitchRequest(target=target, link=link, lanes=LANES, packets=4000, cores=cores))
     assert found["pps"] > 0
     assert found["packets"] >= 4
     assert not Path("/sys/class/net/sw1").exists()

@@ -1,4 +1,4 @@
-"""A sum as flows: what holds it up, and what does not."""
+"""The transfer of a sum as flows, with slow links, late workers and windows."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ SIZE = 200 * FRAGMENT  # 1.6 ms at a gigabit a second
 
 
 class Case:
-    """One sum of some workers, each with one contribution bit; who has it when."""
+    """One sum of some workers with one contribution bit each, and when each worker has it."""
 
     def __init__(
         self, workers: int = 4, *, window: float = 1000, racks: int = 0, at_server: bool = False, **links: object
@@ -50,7 +50,7 @@ class Case:
         return 0.0
 
     def run(self, starts_us: Sequence[int], helped: dict[int, int] | None = None) -> dict[int, int]:
-        """Args: starts_us: when each contributes; helped: rank: when it contributes for the last one, which does not."""
+        """Args: starts_us: when each worker contributes; helped: by rank: when it contributes for the last worker."""
         for rank in range(self.workers):
             self.sum.begin(rank)
         for rank, start in enumerate(starts_us):
@@ -64,13 +64,13 @@ class Case:
         self.sum.contribute(rank, 1 << bit, past_leaf=self.fabric.levels > 1 and bit != rank)
 
 
-def test_all_at_once_takes_the_tensor_and_the_way() -> None:
+def test_a_sum_of_simultaneous_contributions() -> None:
     found = Case().run([0, 0, 0, 0])
     # 1600 us on the link, two delays, and the last packet once more on the way down
     assert found == dict.fromkeys(range(4), 1628)
 
 
-def test_the_last_one_decides_and_the_others_are_ahead() -> None:
+def test_the_last_contribution_decides() -> None:
     assert Case().run([0, 0, 0, 5000])[0] == 5000 + 1628
 
 
@@ -79,14 +79,14 @@ def test_a_slow_link_holds_everybody_up() -> None:
     assert found[0] == pytest.approx(16_000, rel=0.01)
 
 
-def test_results_of_a_slow_link_come_later_to_it_alone() -> None:
-    """Somebody else contributes for it: the others need not wait for its link, as long as they are not a window ahead."""
+def test_only_the_slow_link_gets_results_late() -> None:
+    """Another worker contributes for it, so the others wait for its link only when they are a window ahead."""
     found = Case(worker_mbps=[1000, 1000, 1000, 100]).run([0, 0, 0], helped={0: 0})
     assert found[1] == pytest.approx(3200, rel=0.02)  # worker 0 sends two contributions
     assert found[3] == pytest.approx(1600 + 16_000, rel=0.02)
 
 
-def test_what_is_sent_for_others_shares_the_sender_s_link() -> None:
+def test_contributions_for_others_share_the_senders_link() -> None:
     found = Case().run([0, 0, 0], helped={1: 0})
     assert found[0] == pytest.approx(2 * 1600, rel=0.02)
     found = Case().run([0, 0, 0], helped={1: 8000})
@@ -108,19 +108,19 @@ def test_leaders_wait_at_the_end_of_their_window() -> None:
 
 
 def test_two_levels_carry_one_stream_a_rack() -> None:
-    """A trunk as slow as a link is enough, since leaves add up; what passes them by needs more of it."""
+    """A trunk as slow as a link suffices, since leaves sum; contributions past the leaf need more."""
     alone = Case(racks=2).run([0, 0, 0, 0])[0]
     assert alone == pytest.approx(1600, rel=0.05)
     helped = Case(racks=2).run([0, 0, 0], helped={0: 0, 1: 0, 2: 0})[0]
     assert helped > 1.9 * alone
 
 
-def test_a_parameter_server_s_link_carries_them_all() -> None:
+def test_the_parameter_servers_link_carries_all_contributions() -> None:
     found = Case(at_server=True).run([0, 0, 0, 0])
     assert found[0] == pytest.approx(4 * 1600, rel=0.02)
 
 
-def test_who_begins_late_gets_what_it_has_missed() -> None:
+def test_a_late_worker_gets_missed_results() -> None:
     case = Case(workers=2)
     case.sum.begin(0)
     case.sum.contribute(0, 0b11, past_leaf=False)
@@ -136,10 +136,8 @@ def test_who_begins_late_gets_what_it_has_missed() -> None:
     st.sampled_from([4, 30, 1000]),
     st.sampled_from([0, 2]),
 )
-def test_nothing_is_faster_than_links_or_stands_still(
-    starts: list[int], rates: list[float], window: int, racks: int
-) -> None:
-    """Any starts, rates and windows: all get the sum, after what the slowest of them needs, and in bounded time."""
+def test_sums_respect_link_rates_and_end(starts: list[int], rates: list[float], window: int, racks: int) -> None:
+    """With any starts, rates and windows all workers get the sum, not before the slowest can, and in bounded time."""
     workers = len(starts)
     case = Case(workers, window=window, racks=racks if racks <= workers else 0, worker_mbps=rates[:workers])
     found = case.run(starts)
@@ -151,7 +149,7 @@ def test_nothing_is_faster_than_links_or_stands_still(
 
 
 def calls_of(work: Callable[[], object]) -> int:
-    """How many functions are called, Python's and C's."""
+    """Number of calls of Python and C functions."""
     calls = 0
 
     def count(_: object, event: str, __: object) -> None:
@@ -166,8 +164,8 @@ def calls_of(work: Callable[[], object]) -> int:
     return calls
 
 
-def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
-    """What is missing while some are ahead, and what moves how: the same calls for 8 workers and for 256."""
+def test_the_cost_of_an_update_does_not_grow_with_contributions() -> None:
+    """`missing_for` and an update make the same number of calls for 8 workers and for 256."""
 
     def work(workers: int) -> tuple[int, int]:
         case = Case(workers=workers)
@@ -176,11 +174,11 @@ def test_looking_at_many_contributions_is_as_much_work_as_at_a_few() -> None:
             case.clock.at(3 * (rank % 2), lambda rank=rank: case._contribute(rank, rank))  # type: ignore[misc]
         case.clock.at(400, lambda: None)
         case.clock.run(lambda: False, 400)
-        assert case.sum.reached.is_covered
-        assert case.sum.reached.received_by(0) > 0
+        assert case.sum.progress.is_covered
+        assert case.sum.progress.received_by(0) > 0
         assert not case.arrived
-        missing = calls_of(lambda: case.sum.reached.missing_for(0))
-        return missing, calls_of(case.sum._look)
+        missing = calls_of(lambda: case.sum.progress.missing_for(0))
+        return missing, calls_of(case.sum._update)
 
     few, many = work(8), work(256)
     assert many[0] <= few[0] + 2

@@ -23,7 +23,7 @@ def test_paths() -> None:
     assert (one.levels, two.levels) == (1, 2)
 
 
-def test_messages_wait_for_one_another_and_for_what_their_sender_has_written() -> None:
+def test_messages_queue_behind_messages_and_written_data() -> None:
     fabric = star(delay_us=50)
     clock = fabric.clock
     found: list[int] = []
@@ -36,6 +36,6 @@ def test_messages_wait_for_one_another_and_for_what_their_sender_has_written() -
     assert found == [120, 130, 140, 1120]
 
 
-def test_what_a_stream_costs_on_the_wire() -> None:
+def test_bytes_of_a_stream_on_the_wire() -> None:
     assert stream_bytes(1448) == 1538
     assert stream_bytes(1449) == 1449 + 2 * 90

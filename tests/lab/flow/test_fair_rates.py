@@ -1,4 +1,4 @@
-"""Rates of flows that share links: max-min fair, by the definition."""
+"""Rates of flows that share links are max-min fair, by the definition."""
 
 import numpy as np
 from hypothesis import given
@@ -9,7 +9,7 @@ from sa_atp.lab.flow.fair_rates import fair_rates
 
 @st.composite
 def shares(draw: st.DrawFn) -> tuple[list[float], list[dict[int, int]], list[float]]:
-    """Rates of links; for each flow its links and weights; what no flow exceeds."""
+    """Rates of links; links and weights of each flow; the cap of rates."""
     links = draw(st.lists(st.floats(1, 1000), min_size=1, max_size=5))
     number = st.integers(0, len(links) - 1)
     flows = draw(st.lists(st.dictionaries(number, st.integers(1, 4), min_size=1), min_size=1, max_size=8))
@@ -20,10 +20,10 @@ def shares(draw: st.DrawFn) -> tuple[list[float], list[dict[int, int]], list[flo
 
 
 @given(shares())
-def test_every_flow_is_held_back_by_a_link_where_nobody_is_faster(
+def test_every_flow_has_a_bottleneck_link(
     drawn: tuple[list[float], list[dict[int, int]], list[float]],
 ) -> None:
-    """The definition of max-min fairness: who is not at its cap crosses a full link on which it is among the fastest."""
+    """The definition of max-min fairness: a flow below its cap crosses a full link on which it is among the fastest."""
     links, flows, caps = drawn
     entries = [(f, link, weight) for f, path in enumerate(flows) for link, weight in path.items()]
     flow, link, weight = (np.array(column) for column in zip(*entries, strict=True))

@@ -1,4 +1,4 @@
-"""Flows: fair shares, what a flow takes, and that nothing depends on chance."""
+"""Flows: fair shares, durations, and determinism."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.flow.arrays import Floats, Ints
-from sa_atp.lab.flow.network import Flow, FlowNetwork, Many
+from sa_atp.lab.flow.network import Flow, FlowNetwork, FlowOwner
 from sa_atp.lab.simulator.network import Clock
 
 GBIT = 125.0  # bytes in a microsecond
 
 
-def test_flows_share_a_link_and_take_what_others_leave() -> None:
+def test_flows_share_links_fairly() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     shared, private = network.add_link(1000, 0), network.add_link(250, 0)
@@ -58,7 +58,7 @@ def test_a_link_changes_its_rate() -> None:
     assert network.rate_mbps(link) == 100
 
 
-def test_a_flow_that_is_stopped_says_what_it_has_not_carried() -> None:
+def test_a_stopped_flow_returns_its_remaining_bytes() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -77,7 +77,7 @@ def test_a_flow_that_is_stopped_says_what_it_has_not_carried() -> None:
 
 
 def test_a_cap_and_a_weight() -> None:
-    """Five that move in step use a link five times, and are as fast as what each of them gets."""
+    """A flow with weight 5 uses a link five times; its rate is a fifth of its share."""
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -93,7 +93,7 @@ def test_a_cap_and_a_weight() -> None:
     assert network.rate(capped) == pytest.approx(GBIT / 6)
 
 
-def test_nothing_to_carry_and_no_link_to_cross() -> None:
+def test_flows_without_bytes_or_links() -> None:
     clock = Clock()
     network = FlowNetwork(clock)
     link = network.add_link(1000, 0)
@@ -107,7 +107,7 @@ def test_nothing_to_carry_and_no_link_to_cross() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20_000), st.integers(0, 2000)), min_size=1, max_size=30))
 def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[int, int, int]]) -> None:
-    """Flows over a shared link and one of four others, begun at any time: what links carried adds up."""
+    """Flows over a shared link and one of four others, begun at any time: the bytes carried by links add up."""
     clock = Clock()
     network = FlowNetwork(clock)
     shared = network.add_link(100, 0)
@@ -129,7 +129,7 @@ def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[i
         assert end_us - flows[n][2] >= int(flows[n][1] / 6.25)
 
 
-def test_the_same_twice() -> None:
+def test_runs_are_deterministic() -> None:
     def run() -> list[tuple[int, int]]:
         clock = Clock()
         network = FlowNetwork(clock)
@@ -161,10 +161,8 @@ def test_the_same_twice() -> None:
     ),
     st.integers(0, 40),
 )
-def test_many_at_once_are_the_same_as_one_after_the_other(
-    batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int
-) -> None:
-    """Flows over links of their own and shared ones, begun and stopped together: what each has carried, and when."""
+def test_start_many_equals_single_starts(batches: list[tuple[int, list[tuple[int, int, int]]]], stop_us: int) -> None:
+    """Flows over own and shared links, begun and stopped together, carry the same bytes at the same times."""
 
     def run(*, together: bool) -> tuple[list[object], list[float], list[float]]:
         clock = Clock()
@@ -185,7 +183,7 @@ def test_many_at_once_are_the_same_as_one_after_the_other(
             if together:
                 padded = np.array([[*path, -1][:2] for path in paths], np.int64).reshape(-1, 2)
                 sizes = np.array([float(size) for _, _, size in flows])
-                places = network.start_many(Many(ended), np.arange(len(flows)), padded, sizes)
+                places = network.start_many(FlowOwner(ended), np.arange(len(flows)), padded, sizes)
                 alive.update(enumerate(places.tolist()))
             else:
                 for name, (path, (_, _, size)) in enumerate(zip(paths, flows, strict=True)):

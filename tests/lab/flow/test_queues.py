@@ -1,4 +1,4 @@
-"""Streams whose segments wait in queues: what a link carries in all, who comes first, and what a change of a rate does."""
+"""Transfers that queue on links: throughput, order, and changes of rate."""
 
 import random
 
@@ -16,7 +16,7 @@ def fabric_of(**settings: float) -> Fabric:
 
 
 def arrival_us(fabric: Fabric, *transfers: tuple[int, int, float], at_us: tuple[int, ...] = ()) -> list[int]:
-    """When each of several transfers has arrived; they begin together, or when it is said."""
+    """Arrival of each of several transfers, which begin together or at given times."""
     clock, found, queues = fabric.clock, [0] * len(transfers), Queues(fabric)
 
     def begin(n: int) -> None:
@@ -32,7 +32,7 @@ def arrival_us(fabric: Fabric, *transfers: tuple[int, int, float], at_us: tuple[
     return found
 
 
-def test_a_transfer_takes_its_bytes_and_the_way() -> None:
+def test_the_time_of_one_transfer() -> None:
     (alone,) = arrival_us(fabric_of(link_mbps=1000, delay_us=100), (0, SERVER, 1_000_000))
     assert alone == pytest.approx(stream_bytes(1_000_000) / 125 + 200, abs=40)  # a piece over the second link
     (far,) = arrival_us(fabric_of(racks=2, link_mbps=1000, delay_us=100), (0, SERVER, 1_000_000))
@@ -44,12 +44,12 @@ def test_pieces_shorter_than_a_microsecond_take_no_longer() -> None:
     assert alone == pytest.approx(stream_bytes(300_000) / 12_500, abs=2)
 
 
-def test_nothing_is_something() -> None:
-    """91 bytes over two links of 7 us, and nothing at all over two others."""
+def test_an_empty_transfer_takes_time() -> None:
+    """An empty transfer is a packet of 91 bytes on the wire, over two links with a delay of 7 us."""
     assert arrival_us(fabric_of(link_mbps=100, delay_us=7), (0, SERVER, 1), (1, 2, 0)) == pytest.approx([28, 14], abs=1)
 
 
-def test_who_writes_first_is_there_first() -> None:
+def test_transfers_arrive_in_order() -> None:
     fabric = fabric_of(link_mbps=100, delay_us=0)
     found = arrival_us(fabric, *[(SERVER, rank, MESSAGE) for rank in range(3)])
     alone = stream_bytes(MESSAGE) / 12.5
@@ -57,18 +57,17 @@ def test_who_writes_first_is_there_first() -> None:
 
 
 def test_senders_that_begin_together_share_the_receivers_link() -> None:
-    """Whose links carry as much as the receiver's: what each has written comes in turn."""
+    """Senders with links as fast as the receiver's are served in turn."""
     found = arrival_us(fabric_of(link_mbps=100, delay_us=0), *[(rank, SERVER, MESSAGE) for rank in range(4)])
     assert found == pytest.approx([4 * stream_bytes(MESSAGE) / 12.5] * 4, rel=0.03)
     both_ways = arrival_us(fabric_of(link_mbps=100, delay_us=0), (0, SERVER, MESSAGE), (SERVER, 0, MESSAGE))
     assert both_ways == pytest.approx([stream_bytes(MESSAGE) / 12.5] * 2, rel=0.01)
 
 
-def test_who_begins_earlier_is_done_before_its_fair_share_would_have_it() -> None:
-    """Three that begin at 0, 0.3 and 7.8 ms: measured in Mininet they are done after 31.4, 32.4 and 40.6.
+def test_an_earlier_transfer_ends_before_its_fair_share() -> None:
+    """Three transfers begin at 0, 0.3 and 7.8 ms; in Mininet they ended after 31.4, 32.4 and 40.6.
 
-    What the first has written has arrived after 13 ms, and 13 and 5 ms of the others' with it. With fair shares it is done
-    after 36.
+    With fair shares the first would end only after 36 ms.
     """
     found = arrival_us(
         fabric_of(link_mbps=100, delay_us=0), *[(rank, SERVER, MESSAGE) for rank in range(3)], at_us=(0, 300, 7800)
@@ -76,7 +75,7 @@ def test_who_begins_earlier_is_done_before_its_fair_share_would_have_it() -> Non
     assert [us / 1000 for us in found] == pytest.approx([31.4, 32.4, 40.6], abs=1.5)
 
 
-def test_a_trunk_is_in_the_way_of_its_rack_only() -> None:
+def test_a_trunk_delays_only_its_rack() -> None:
     def tree() -> Fabric:
         return fabric_of(racks=2, link_mbps=1000, delay_us=0, trunk_mbps=500)
 
@@ -85,7 +84,7 @@ def test_a_trunk_is_in_the_way_of_its_rack_only() -> None:
     assert apart == pytest.approx([4 * t for t in within], rel=0.02)
 
 
-def test_a_rate_holds_for_what_has_not_begun() -> None:
+def test_a_new_rate_applies_to_later_pieces() -> None:
     fabric = fabric_of(link_mbps=100, delay_us=0)
     fabric.clock.at(6_500, lambda: fabric.network.set_rate(fabric.up[0], 50))
     (found,) = arrival_us(fabric, (0, SERVER, MESSAGE))
@@ -93,8 +92,8 @@ def test_a_rate_holds_for_what_has_not_begun() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_link_is_never_idle_while_something_waits_for_it(seed: int) -> None:
-    """Whatever arrives when: with senders faster than the server's link, the last byte is there when all are carried."""
+def test_queues_are_work_conserving(seed: int) -> None:
+    """With senders faster than the server's link, the last byte arrives when the link has carried all."""
     rng = random.Random(seed)
     sizes = [rng.randrange(1, 400_000) for _ in range(30)]
     fabric = fabric_of(link_mbps=1000, server_mbps=10, delay_us=0)

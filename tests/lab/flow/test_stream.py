@@ -1,4 +1,4 @@
-"""Streams as rows of arrays: the same as one after the other."""
+"""Operations on all streams at once agree with operations on single streams."""
 
 import numpy as np
 from hypothesis import given
@@ -28,7 +28,7 @@ def streams_of(bits: list[int]) -> Streams:
 
 
 @given(st.data(), contributions())
-def test_a_sum_is_as_far_as_those_whose_bits_are_all_bits(data: st.DataObject, bits: list[int]) -> None:
+def test_the_position_of_a_sum(data: st.DataObject, bits: list[int]) -> None:
     streams = streams_of(bits)
     assert streams.covered == FAN_IN
     sent = data.draw(st.lists(positions, min_size=len(bits), max_size=len(bits)))
@@ -59,15 +59,15 @@ def test_numbers_of_bits(bits: int) -> None:
 @given(
     st.lists(st.tuples(st.sets(st.integers(0, 3), min_size=1), st.integers(0, 2 * MIN_TIMEOUT_US), st.integers(0, 99)))
 )
-def test_when_they_have_moved(moves: list[tuple[set[int], int, int]]) -> None:
-    """A gap that is no longer than the network's answer is none."""
+def test_intervals_of_movement(moves: list[tuple[set[int], int, int]]) -> None:
+    """Gaps shorter than a response of the network do not count."""
     streams = streams_of([1, 2, 4, FAN_IN])
     plain: dict[int, list[tuple[int, int]]] = {n: [] for n in range(4)}
     now_us = 0
     for who, after_us, length_us in moves:
         since_us = now_us + after_us
         now_us = since_us + length_us
-        streams.have_moved(np.array(sorted(who)), since_us, now_us)
+        streams.note_moved(np.array(sorted(who)), since_us, now_us)
         for n in who:
             if plain[n] and since_us - plain[n][-1][1] <= MIN_TIMEOUT_US:
                 plain[n][-1] = plain[n][-1][0], now_us

@@ -1,4 +1,4 @@
-"""The arithmetic of sums on flows: exact, whoever adds which; scales that follow, and are gathered anew when they fail."""
+"""The arithmetic of sums on flows: exact sums, and scales that are predicted, or gathered again if they do not fit."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_a_scale_that_does_not_fit_is_gathered_anew() -> None:
     assert adder.add(2, parts(1.0)).redone == 0
 
 
-def test_zeros_and_what_is_not_finite() -> None:
+def test_zeros_and_values_that_are_not_finite() -> None:
     adder = Adder(10, MAP, 256)
     nothing = {c: np.zeros(10, np.float32) for c in range(6)}
     assert not adder.add(0, nothing).values.any()

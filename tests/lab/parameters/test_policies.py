@@ -1,4 +1,4 @@
-"""Each policy against the property that it is known for, over schedules drawn by chance."""
+"""The characteristic property of each policy, over random schedules."""
 
 import random
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker
 from sa_atp.lab.parameters.rules.flexrr import Reassignment, helped_by, helpers_of
-from sa_atp.lab.parameters.rules.messages import Cancelled, Gave, Transfer
+from sa_atp.lab.parameters.rules.messages import CancelReply, Gave, Transfer
 from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
 from sa_atp.lab.parameters.rules.store import Store, VersionMeans
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
@@ -31,7 +31,7 @@ def plain(workers: int) -> Callable[[int], WorkerRules]:
 
 
 def uneven(seed: int) -> Callable[[int, int, random.Random], int]:
-    """Devices of different speed, that stop at times."""
+    """Devices of different speed, which pause at times."""
     speeds = random.Random(seed)
     slowness = [speeds.choice([1, 1, 2, 8]) for _ in range(16)]
 
@@ -64,7 +64,7 @@ def test_ssp_uses_its_bound() -> None:
 @SCHEDULES
 @given(seeds, sizes)
 def test_asp_never_waits(seed: int, workers: int) -> None:
-    """Whoever is done with a clock goes on at once: an answer is as far away as the network makes it, and no farther."""
+    """A worker that ends a clock begins the next one at once, after a round trip."""
     run = Training(Rules(terms(workers)), plain(workers), seed=seed, task_us=uneven(seed), longest_us=300).run()
     for records in run.records:
         for record in records[1:]:  # before its first clock a worker waits until all are there
@@ -72,8 +72,8 @@ def test_asp_never_waits(seed: int, workers: int) -> None:
     assert run.server.tasks_in >= 6 * workers * 4
 
 
-def test_without_slack_everybody_has_the_same_parameters() -> None:
-    """SSP with bound 0 is synchronous: a worker's update of clock c is of parameters that hold all of clock c - 1."""
+def test_without_slack_all_workers_have_the_same_parameters() -> None:
+    """SSP with bound 0 is synchronous: updates of clock c use parameters with all updates of clock c - 1."""
     run = Training(SspRules(terms(4, bound=0)), plain(4), task_us=lambda rank, *_: 1000 * (rank + 1)).run()
     assert [each.clock for each in run.taken] == sorted(each.clock for each in run.taken)
 
@@ -89,7 +89,7 @@ def test_consgd_weighs_each_update_by_one_over_m(seed: int, workers: int) -> Non
 @SCHEDULES
 @given(seeds, sizes, st.integers(0, 3))
 def test_weights_of_a_clock_sum_to_one_under_dynsgd(seed: int, workers: int, bound: int) -> None:
-    """At any time the parameters hold, of each clock, the mean of the updates that have come."""
+    """At any time the parameters contain the mean of each clock's updates so far."""
     run = Training(DynSgdRules(terms(workers, bound=bound)), plain(workers), seed=seed, task_us=uneven(seed)).run()
     came: dict[int, list[np.ndarray]] = {}
     for each in run.taken:
@@ -126,7 +126,7 @@ def test_flexrr_computes_every_sample_once(seed: int, workers: int, bound: int, 
             assert task.shard == each.rank or each.rank in helpers_of(task.shard, workers, helpers)
 
 
-def test_flexrr_helps_who_is_slow() -> None:
+def test_flexrr_helps_slow_workers() -> None:
     def slow(rank: int, clock: int, rng: random.Random) -> int:
         return 8000 if rank == 2 else 1000
 
@@ -139,8 +139,8 @@ def test_flexrr_helps_who_is_slow() -> None:
     assert times[1] < 0.5 * times[0]
 
 
-def test_flexrr_takes_back_what_nobody_has_begun() -> None:
-    """Helpers are as slow in their own clocks as to come too late: the owner computes what it had given away."""
+def test_flexrr_takes_back_tasks_that_no_helper_has_begun() -> None:
+    """Helpers are so slow in their own clocks that the owner computes the tasks that it gave away."""
 
     def task_us(rank: int, clock: int, rng: random.Random) -> int:
         if rank == 0:
@@ -150,7 +150,7 @@ def test_flexrr_takes_back_what_nobody_has_begun() -> None:
     run = Training(
         SspRules(terms(2, bound=2, micro_batches=10)), lambda rank: Reassignment(rank, 2), task_us=task_us
     ).run()
-    answers = [message.returned for _, _, message in run.said if isinstance(message, Cancelled)]
+    answers = [message.returned for _, _, message in run.said if isinstance(message, CancelReply)]
     assert any(answers)
     run.whole_clocks()
 
@@ -200,7 +200,7 @@ def test_falcon_deals_in_proportion_to_speed() -> None:
 
 
 def test_falcon_projects_a_worker_that_has_stopped() -> None:
-    """Who pauses in the middle of a clock is found out before its task is done."""
+    """A worker that pauses in a clock is detected before its task ends."""
     rules = EnforcedFalconRules(terms(3, micro_batches=8, clocks=6))
     run = Training(
         rules, lambda rank: FalconWorker(rank, 3), pause_us=lambda rank, clock: 50_000 if (rank, clock) == (1, 3) else 0

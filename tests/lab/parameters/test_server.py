@@ -1,4 +1,4 @@
-"""What the server of parameters takes, and what ends a job: in one line that names the rank, to everybody."""
+"""The server of parameters: allowed messages, and errors that end a job, in one line that names the rank."""
 
 from collections.abc import Callable
 from typing import Any, cast
@@ -16,46 +16,46 @@ from sa_atp.lab.parameters.rules.messages import (
     Applied,
     Arrived,
     Begun,
-    Failed,
     Gave,
     GiveUp,
     GoAhead,
-    Join,
+    JobFailed,
+    JoinTraining,
     Outgoing,
     Over,
-    Progress,
     Pull,
     Push,
     Task,
+    TaskComputed,
     Tasks,
 )
 from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
-from sa_atp.lab.parameters.rules.server import ParameterServer
+from sa_atp.lab.parameters.rules.server import ParamsServer
 
 RULES = (Rules, SspRules, ConSgdRules, DynSgdRules, FalconRules, EnforcedFalconRules)
 WORKERS, MICRO_BATCHES, VALUES = 3, 2, 5
 ZEROS: Values = np.zeros(VALUES, np.float32)
 
 
-def made(rules: type[Rules] = SspRules) -> ParameterServer:
+def made(rules: type[Rules] = SspRules) -> ParamsServer:
     terms = Terms(world_size=WORKERS, micro_batches=MICRO_BATCHES, learning_rate=0.1, bound=2, clocks=4)
-    return ParameterServer(rules(terms))
+    return ParamsServer(rules(terms))
 
 
-def begun(rules: type[Rules] = SspRules) -> tuple[ParameterServer, Tasks]:
-    """A job in which everybody has begun step 0. Returns: also rank 1's tasks."""
+def begun(rules: type[Rules] = SspRules) -> tuple[ParamsServer, Tasks]:
+    """A job in which all workers have begun step 0. Returns: the server, and rank 1's tasks."""
     server = made(rules)
     for rank in range(WORKERS):
-        server.receive(rank, Join(), ZEROS.copy() if rank == 0 else None, 0)
+        server.receive(rank, JoinTraining(), ZEROS.copy() if rank == 0 else None, 0)
     answers = [each for rank in range(WORKERS) for each in server.receive(rank, Pull(clock=0), None, 0)]
     [mine] = [each.message.tasks for each in answers if each.to == 1 and isinstance(each.message, GoAhead)]
     return server, mine
 
 
 def reason(says: list[Outgoing]) -> str:
-    """What everybody is told, the one that it is about included."""
+    """The reason that all ranks are told, the failing one included."""
     assert [each.to for each in says] == list(range(WORKERS))
-    [said] = {each.message.reason for each in says if isinstance(each.message, Failed)}
+    [said] = {each.message.reason for each in says if isinstance(each.message, JobFailed)}
     assert "\n" not in said
     return str(said)
 
@@ -79,11 +79,11 @@ def test_values_that_are_not_finite_are_never_applied(rules: type[Rules], value:
 
 def test_parameters_to_begin_with_are_finite() -> None:
     server = made()
-    says = server.receive(0, Join(), np.array([0, np.nan], np.float32), 0)
+    says = server.receive(0, JoinTraining(), np.array([0, np.nan], np.float32), 0)
     assert "rank 0: the parameters that it begins with have 1 of 2 values that are NaN" in reason(says)
 
 
-Say = Callable[[ParameterServer, Tasks], list[Outgoing]]
+Say = Callable[[ParamsServer, Tasks], list[Outgoing]]
 
 
 def pushes(rank: int = 1, clock: int = 0, update: Values | None = ZEROS, **changed: Any) -> Say:
@@ -99,15 +99,15 @@ def says(message: Any, rank: int = 1, values: Values | None = None) -> Say:
     [
         (pushes(update=None), "its update of step 0 has 0 values, and the parameters 5"),
         (pushes(update=ZEROS[:4]), "its update of step 0 has 4 values, and the parameters 5"),
-        (pushes(clock=7), "an update of step 7, and step 0 is where it is"),
-        (pushes(clock=-1), "an update of step -1, and step 0 is where it is"),
+        (pushes(clock=7), "an update of step 7, while it is in step 0"),
+        (pushes(clock=-1), "an update of step -1, while it is in step 0"),
         (pushes(tasks=()), "its update of step 0 has no tasks"),
-        (pushes(tasks=(Task(9, 1, 0),)), "nobody has begun"),
-        (pushes(tasks=(Task(0, 3, 0),)), "nobody has begun"),
+        (pushes(tasks=(Task(9, 1, 0),)), "no worker has begun"),
+        (pushes(tasks=(Task(0, 3, 0),)), "no worker has begun"),
         (pushes(tasks=(Task(0, 1, 0), Task(0, 1, 0))), "was pushed twice"),
         (says(Pull(clock=0)), "it asks for step 0, and step 1 is its next"),  # a second time
         (says(Pull(clock=2)), "it asks for step 2, and step 1 is its next"),
-        (says(Join()), "it joins a second time"),
+        (says(JoinTraining()), "it joins a second time"),
         (says(GoAhead(clock=0, version=9, tasks=())), "a message GoAhead, which workers do not send to the server"),
         (says(Over()), "a message Over, which"),
         (says(Begun(number=1)), "a message Begun, which"),
@@ -115,7 +115,7 @@ def says(message: Any, rank: int = 1, values: Values | None = None) -> Say:
         (lambda server, _: server.forward(1, 9, Begun(number=1)), "a message Begun for rank 9, which"),
     ],
 )
-def test_what_may_not_be_said_ends_the_job_and_names_the_rank(say: Say, why: str) -> None:
+def test_a_forbidden_message_ends_the_job_and_names_the_rank(say: Say, why: str) -> None:
     server, tasks = begun()
     said = reason(say(server, tasks))
     assert said.startswith("rank 1: ")
@@ -132,12 +132,12 @@ def test_a_replayed_update_is_refused() -> None:
     assert server.tasks_in == len(tasks)
 
 
-def test_nobody_acts_before_it_has_joined() -> None:
-    for message in (Pull(clock=0), Push(clock=0, tasks=(Task(0, 1, 0),)), Progress(clock=0, left=0, took_us=1)):
+def test_messages_before_joining_are_refused() -> None:
+    for message in (Pull(clock=0), Push(clock=0, tasks=(Task(0, 1, 0),)), TaskComputed(clock=0, left=0, took_us=1)):
         server = made()
         assert "rank 1: a message" in reason(server.receive(1, message, ZEROS, 0))
-    assert "rank 2: it joins with parameters, as rank 0 does" in reason(made().receive(2, Join(), ZEROS, 0))
-    assert "rank 0: it joins without parameters" in reason(made().receive(0, Join(), None, 0))
+    assert "rank 2: it joins with parameters, as rank 0 does" in reason(made().receive(2, JoinTraining(), ZEROS, 0))
+    assert "rank 0: it joins without parameters" in reason(made().receive(0, JoinTraining(), None, 0))
 
 
 @pytest.mark.parametrize("message", [Gave(order=5, tasks=()), Arrived(order=5)])
@@ -146,34 +146,34 @@ def test_orders_that_were_not_given_are_not_answered(message: Any) -> None:
     assert "order 5, which" in reason(says(message)(server, ()))
 
 
-def test_an_order_is_answered_by_whom_it_is_for_and_once() -> None:
-    """Rank 1 is slow, so it is to give tasks away."""
+def test_an_order_is_answered_once_by_its_receiver() -> None:
+    """Rank 1 is slow, and gets an order to give tasks away."""
     terms = Terms(world_size=2, micro_batches=16, learning_rate=0.1, clocks=4)
-    server = ParameterServer(FalconRules(terms))
+    server = ParamsServer(FalconRules(terms))
     for rank in range(2):
-        server.receive(rank, Join(), ZEROS.copy() if rank == 0 else None, 0)
+        server.receive(rank, JoinTraining(), ZEROS.copy() if rank == 0 else None, 0)
         server.receive(rank, Pull(clock=0), None, 0)
     says: list[Outgoing] = []
     for n in range(1, 16):
-        says += server.receive(0, Progress(clock=0, left=15 - n, took_us=1000), None, 1000 * n)
+        says += server.receive(0, TaskComputed(clock=0, left=15 - n, took_us=1000), None, 1000 * n)
         if n % 5 == 0:
-            says += server.receive(1, Progress(clock=0, left=15, took_us=5000), None, 1000 * n)
+            says += server.receive(1, TaskComputed(clock=0, left=15, took_us=5000), None, 1000 * n)
     order = next(each for each in says if each.to == 1)
     number: int = cast(GiveUp, order.message).order
     assert not [each for each in server.receive(1, Gave(order=number, tasks=()), None, 20_000) if each.to == 0]
     again = server.receive(1, Gave(order=number, tasks=()), None, 20_000)
-    assert {cast(Failed, each.message).reason for each in again} == {
-        f"rank 1: it has given 0 tasks away by order {number}, which it has not got"
+    assert {cast(JobFailed, each.message).reason for each in again} == {
+        f"rank 1: it has given 0 tasks away by order {number}, which it was not given"
     }
 
 
 numbers = st.integers(-2, 6)
 any_tasks = st.lists(st.builds(Task, numbers, numbers, numbers), max_size=3).map(tuple)
 any_message = st.one_of(
-    st.builds(Join),
+    st.builds(JoinTraining),
     st.builds(Pull, clock=numbers),
     st.builds(Push, clock=numbers, tasks=any_tasks),
-    st.builds(Progress, clock=numbers, left=numbers, took_us=st.sampled_from([0, 1, 10**6, 1 << 53])),
+    st.builds(TaskComputed, clock=numbers, left=numbers, took_us=st.sampled_from([0, 1, 10**6, 1 << 53])),
     st.builds(Gave, order=numbers, tasks=any_tasks),
     st.builds(Arrived, order=numbers),
     st.builds(Begun, number=numbers),
@@ -187,7 +187,7 @@ any_values = st.sampled_from([None, ZEROS, ZEROS[:2], np.full(VALUES, np.nan, np
     st.lists(st.tuples(st.integers(0, WORKERS - 1), any_message, any_values), max_size=12),
     st.booleans(),
 )
-def test_whatever_workers_say_it_is_taken_or_it_is_the_end(
+def test_any_message_is_handled_or_ends_the_job(
     rules: type[Rules], said: list[tuple[int, Any, Values | None]], is_begun: bool
 ) -> None:
     server = begun(rules)[0] if is_begun else made(rules)
@@ -203,7 +203,7 @@ def test_whatever_workers_say_it_is_taken_or_it_is_the_end(
         assert np.isfinite(server.store.values).all()
 
 
-def test_numbers_in_messages_are_what_they_can_be() -> None:
+def test_numbers_in_messages_have_bounds() -> None:
     from sa_atp.lab.parameters.rules.messages import decode
 
     for wrong in (

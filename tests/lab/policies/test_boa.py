@@ -1,4 +1,4 @@
-"""BOA in the testbed: optimal sizes in virtual time, the gradient of the whole batch, one line for what cannot be dealt."""
+"""BOA in the testbed: optimal sizes in virtual time, the gradient of the whole batch, and one-line errors."""
 
 from collections import defaultdict
 
@@ -50,7 +50,7 @@ def run(*overrides: str) -> dict[str, PolicyRun]:
 
 
 def sizes_of(run: PolicyRun) -> list[tuple[int, ...]]:
-    """Of each step."""
+    """The batch sizes of each step."""
     found: dict[int, dict[int, int]] = defaultdict(dict)
     for each in run.iterations:
         found[each.step][each.worker] = each.samples
@@ -79,20 +79,20 @@ def test_sizes_become_optimal(static: dict[str, PolicyRun]) -> None:
 
 
 def test_with_help_too(static: dict[str, PolicyRun]) -> None:
-    """Shards of 12 samples have 17 pieces as well, some of them without samples."""
+    """Shards of 12 samples have 17 pieces, too, some of them empty."""
     found = sizes_of(static["sa-atp+boa"])
     assert found[0] == (34, 34, 34)
     assert found[-1] == pytest.approx((60, 30, 12), abs=1)
     assert step_s(static["sa-atp+boa"], 7) < 0.2
 
 
-def test_what_others_did_of_a_shard_is_taken_to_be_as_fast() -> None:
+def test_helped_parts_count_at_the_workers_own_speed() -> None:
     told = np.array([10, 0, 20_000, 0, 0, 0, 4, 1, 0], np.float32)
     assert measurements(told, [20, 30, 4]) == [Measured(20, 0.04), None, Measured(4, 0.065536)]
 
 
-def test_both_take_what_is_theirs() -> None:
-    """Somebody else is slow in each step: sizes do not follow that, and helpers take it."""
+def test_boa_takes_the_static_part_and_help_the_dynamic_part() -> None:
+    """Another worker is slow in each step: batch sizes do not follow it, and helpers take its work."""
     found = run("straggler.pattern=random", "run.steps=16", "straggler.slowdown_range=[6.0, 6.0]")
     late = range(8, 16)
     for each in found.values():
@@ -103,7 +103,7 @@ def test_both_take_what_is_theirs() -> None:
     assert found["sa-atp+boa"].help["micro_batches"] > 0
 
 
-def test_nobody_waits_for_what_a_paused_worker_measured() -> None:
+def test_a_paused_worker_delays_no_measurements() -> None:
     found = run(
         "run.policies=['sa-atp+boa']", "straggler.pattern=pause", "straggler.workers=[2]", "straggler.every=4",
         "straggler.pause_s=20.0", "job.speeds=[]",
@@ -113,7 +113,7 @@ def test_nobody_waits_for_what_a_paused_worker_measured() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 65_535), st.integers(0, 2**31)), min_size=1, max_size=64))
-def test_what_was_measured_travels_exactly(told: list[tuple[int, int]]) -> None:
+def test_measurements_are_sent_exactly(told: list[tuple[int, int]]) -> None:
     values = np.array([[b, us >> 16, us & 0xFFFF] for b, us in told], np.float32).reshape(-1)
     assert len(values) == NUMBERS * len(told)
     assert measurements(values, [b for b, _ in told]) == [Measured(b, us / 1e6) if b and us else None for b, us in told]
@@ -132,7 +132,7 @@ def orchestrators(monkeypatch: pytest.MonkeyPatch) -> list[Orchestrator]:
     return made
 
 
-def test_all_workers_know_the_same(orchestrators: list[Orchestrator]) -> None:
+def test_all_workers_choose_the_same_sizes(orchestrators: list[Orchestrator]) -> None:
     run("run.policies=['boa']", "run.steps=5")
     known = [[(s.alpha_s, s.beta_s) for s in o.speeds if s] for o in orchestrators[-3:]]
     assert known[0] == known[1] == known[2]
@@ -183,7 +183,7 @@ def test_plans_that_cannot_be_run(override: str, says: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_settings_are_of_both() -> None:
+def test_both_policies_share_the_settings() -> None:
     plan = parse(PLAN, "a plan", ["boa.most=60", "boa.granularity=6"])
     for name in ("boa", "sa-atp+boa"):
         policy = policies.find(name)

@@ -1,4 +1,4 @@
-"""The policies and what follows from their registry: documents, plans, reports; and adding one."""
+"""The registry of policies: documents, plans and reports agree with it, and a policy can be added."""
 
 import json
 import re
@@ -41,7 +41,7 @@ slowdown = 8.0
 
 
 def sections(text: str) -> dict[str, str]:
-    """Of a document: title of a section of the second level, its text."""
+    """The sections of the second level of a document: (title, text)."""
     _, *found = re.split(r"^## ", text, flags=re.M)
     return {part.partition("\n")[0]: part.partition("\n")[2].strip() for part in found}
 
@@ -60,7 +60,7 @@ def test_the_document_has_a_section_for_each_policy_in_order(document: str) -> N
 
 
 @pytest.mark.parametrize("name", policies.names())
-def test_a_section_says_what_the_registry_says(name: str, document: str) -> None:
+def test_sections_agree_with_the_registry(name: str, document: str) -> None:
     policy = policies.find(name)
     summary, facts, *_ = sections(document)[policy.title].split("\n\n")
     assert summary.split() == policy.summary.split()
@@ -97,7 +97,7 @@ def test_an_unknown_policy_is_refused_in_one_line() -> None:
         policies.switch_policy("gloo")
 
 
-def test_two_policies_have_neither_a_name_nor_a_colour_in_common() -> None:
+def test_names_and_colours_are_unique() -> None:
     class Twin(policies.SwitchPolicy):
         name, title, summary, source = "twin", "Twin", "As ATP.", "nobody"
         colour = policies.find("atp").colour
@@ -107,8 +107,8 @@ def test_two_policies_have_neither_a_name_nor_a_colour_in_common() -> None:
     assert "twin" not in policies.names()
 
 
-def test_a_policy_is_added_by_its_file_alone() -> None:
-    """What the example of CONTRIBUTING promises: it is validated, has keys, runs, and is reported."""
+def test_adding_a_policy_needs_only_its_file() -> None:
+    """The example of CONTRIBUTING works: it is validated, has keys, runs, and is reported."""
     with pytest.raises(UserError, match=r"run\.policies = 'patient'"):
         parse(PLAN, "a plan")
     with policies.registered(PATIENT):

@@ -1,4 +1,4 @@
-"""Sync-opt: each sum is that of N gradients, of the first N that were computed, and nobody waits for the others."""
+"""Sync-opt: each sum has the first N gradients, and no worker waits for the others."""
 
 import random
 import re
@@ -40,7 +40,7 @@ def test_a_straggler_is_left_out_and_stops(pipeline: Pipeline) -> None:
     assert any("cancelled" in a.label for a in training.records[1][3].activities)
 
 
-def test_with_more_stragglers_than_backups_the_first_of_them_is_waited_for(pipeline: Pipeline) -> None:
+def test_more_stragglers_than_backups(pipeline: Pipeline) -> None:
     factors = {1: 3.0, 2: 6.0}
     training = Training([pipeline], setting(slowdown=lambda step, rank: factors.get(rank, 1.0))).run()
     for step in range(4):
@@ -50,7 +50,7 @@ def test_with_more_stragglers_than_backups_the_first_of_them_is_waited_for(pipel
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_update_is_the_mean_of_n_gradients(pipeline: Pipeline, seed: int) -> None:
-    """Of random stragglers, over links that lose and double: who is in differs, but it is always N, and all agree."""
+    """With random stragglers and links that lose and duplicate: N ranks are in each sum, and all workers agree."""
     rng = random.Random(seed)
     workers = rng.randrange(3, 7)
     seats = rng.randrange(workers // 2 + 1, workers + 1)
@@ -86,7 +86,7 @@ def test_with_two_levels_the_root_sums(pipelines: list[Pipeline]) -> None:
     assert training.seated(4) == [1, 3, 4]
 
 
-def test_a_worker_that_was_away_for_several_steps_takes_the_sums_that_it_missed(pipeline: Pipeline) -> None:
+def test_a_worker_away_for_several_steps_takes_the_missed_sums(pipeline: Pipeline) -> None:
     away_us = 30 * SHARD_US
     wanted = setting(steps=12, pause_us=lambda step, rank: away_us if (step, rank) == (1, 2) else 0)
     training = Training([pipeline], wanted).run()
@@ -96,7 +96,7 @@ def test_a_worker_that_was_away_for_several_steps_takes_the_sums_that_it_missed(
     assert caught_up < 3 * SHARD_US, "it computes nothing anew that is over"
 
 
-def test_it_is_back_when_it_has_caught_up(pipeline: Pipeline) -> None:
+def test_a_worker_rejoins_after_it_caught_up(pipeline: Pipeline) -> None:
     wanted = setting(
         seats=3, steps=14, slowdown=lambda step, rank: 1.5 if rank == 0 and step > 5 else 1.0,
         pause_us=lambda step, rank: 3 * SHARD_US if (step, rank) == (1, 2) else 0,
@@ -106,21 +106,21 @@ def test_it_is_back_when_it_has_caught_up(pipeline: Pipeline) -> None:
     assert training.seated(13) == [1, 2, 3]
 
 
-def test_a_worker_that_never_gets_done_stops_nobody(pipeline: Pipeline) -> None:
+def test_a_hung_worker_delays_nobody(pipeline: Pipeline) -> None:
     wanted = setting(hangs=lambda step, rank, m: (step, rank, m) == (1, 3, 2))
     training = Training([pipeline], wanted).run()
     assert training.seated(1) == [0, 1, 2]
 
 
 def failure_of(training: Training, seconds: float) -> Any:
-    """The error of a job that fails, which every rank has."""
+    """The error of a failing job, which is the same for all ranks."""
     workers = training.workers
     training.cluster.run(lambda: len(training.errors) == len(workers), seconds)
     assert len({str(error) for error in training.errors}) == 1
     return training.errors[0]
 
 
-def test_too_few_gradients_end_the_job_and_name_who_owes_them(pipeline: Pipeline) -> None:
+def test_too_few_gradients_end_the_job_and_name_the_ranks(pipeline: Pipeline) -> None:
     wanted = setting(hangs=lambda step, rank, m: step == 1 and rank in (0, 3))
     training = Training([pipeline], wanted)
     training.cluster.run(lambda: bool(training.errors), 90.0)
@@ -211,7 +211,7 @@ def test_as_many_backups_as_gradients_are_refused_in_one_line(backups: int, work
     assert "\n" not in str(refused.value)
     own = f"{PLAN}\n[sync-opt]\nbackups = {backups}\n"
     parse(own, "a plan", [*changed[1:], 'run.policies=["atp"]'])  # whoever does not run it may have any
-    with pytest.raises(UserError, match=r"--set sync-opt\.backups=.* changes nothing: \[sync-opt\] is for sync-opt"):
+    with pytest.raises(UserError, match=r"--set sync-opt\.backups=.* has no effect: \[sync-opt\] is for sync-opt"):
         parse(PLAN, "a plan", [*changed, 'run.policies=["atp"]'])
 
 

@@ -1,4 +1,4 @@
-"""Runs of every kind that a report has to cope with."""
+"""Runs of every kind that reports have to handle."""
 
 import math
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from . import synthetic
 
 
 def iteration(step: int, worker: int, iteration_s: float, **fields: float) -> Iteration:
-    """An iteration that computed all the time, unless told otherwise."""
+    """An iteration that only computes, unless other parts are given."""
     known: dict[str, float] = {
         "compute_s": iteration_s, "help_s": 0.0, "send_s": 0.0, "wait_s": 0.0, "loss": 1.0, "slowdown": 1.0,
         "micro_batches": 2, "helped": 0,
@@ -63,7 +63,7 @@ def _cancelled() -> RunResult:
 
 
 def gaps() -> RunResult:
-    """As on a real machine: workers begin after each other, and 20 ms and more lie between a worker's steps."""
+    """A run as on a real machine: workers begin at different times, with 20 ms and more between a worker's steps."""
     found = synthetic.result(steps=8)
     for run in found.runs:
         run.intervals = [
@@ -76,7 +76,7 @@ def gaps() -> RunResult:
 
 
 def crowded_steps() -> RunResult:
-    """Every second step of a policy is over in no time, so that the numbers of steps have no room beside each other."""
+    """A run in which every second step is very short, so that labels of steps have no room."""
     found = synthetic.result(steps=12)
     for run in found.runs[1:]:
         ends = sorted({i.end_s for i in run.iterations})
@@ -103,7 +103,7 @@ def crowded_steps() -> RunResult:
 
 
 def late_worker() -> RunResult:
-    """Where workers are not in step, a slow one may have finished none that counts."""
+    """A run without synchronisation, in which a slow worker finished no counted step."""
     found = synthetic.result(steps=8)
     run = found.runs[1]
     run.iterations = [i for i in run.iterations if i.worker != 3 or i.step == 0]
@@ -118,7 +118,7 @@ def _no_intervals() -> RunResult:
 
 
 def _alike() -> RunResult:
-    """Repetitions that differ in nothing, with times whose mean is not exact."""
+    """Equal repetitions, with times whose mean is not exact in binary."""
     found = small()
     for run in found.runs:
         run.iterations = [iteration(i.step, i.worker, 0.1 + i.step / 8) for i in run.iterations]
@@ -176,7 +176,7 @@ def _straggler(**fields: object) -> Callable[[], RunResult]:
 
 
 def slow_links(by: str = "congestion") -> RunResult:
-    """A worker that computes as fast as the others, and whose link is slow: by the plan, or for other traffic."""
+    """A worker with a slow link, by the plan or by other traffic, and a device as fast as the others'."""
     found = synthetic.result(straggler=StragglerPlan(pattern="none"), steps=8)
     straggler = {
         "congestion": StragglerPlan(by="congestion"),
@@ -194,7 +194,7 @@ TEN = ("atp", "sa-atp", "ps", "gloo", "sync-opt", *(f"unheard-of {n}" for n in "
 
 
 def unequal_work() -> RunResult:
-    """One policy's updates are of fewer shards than the other's, so it has a bound of its own."""
+    """A run in which one policy's updates have fewer shards, and so another fluid bound."""
     found = synthetic.result(policies=("atp", "sync-opt", "sa-atp"), steps=8)
     for run in found.runs:
         if run.policy == "sync-opt":

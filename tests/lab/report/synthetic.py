@@ -1,8 +1,8 @@
 """Made-up runs whose numbers fit together, as if a testbed had measured them.
 
-ATP: everybody computes its shard, sends it, and waits for the slowest. SA-ATP: every worker claims its micro-batches from
-the head; who has none left takes those that slower workers have not begun, from the tail, and all end at about the same
-time. The loss falls with the step, whatever the policy: the sums are the same.
+ATP: every worker computes its shard, sends it, and waits for the slowest. SA-ATP: every worker claims its micro-batches
+from the head; a worker without any takes those that slower workers have not begun, from the tail, so that all end at
+about the same time. The loss falls with the step under every policy, because the sums are the same.
 """
 
 import math
@@ -87,7 +87,7 @@ def pause_us_of(wanted: Plan, step: int, worker: int) -> int:
 
 @dataclass
 class _Worker:
-    """One worker within a step: what it did, and until when it is busy."""
+    """A worker within a step: its activities, and when it will be idle."""
 
     free_us: int
     spans: list[tuple[IntervalKind, int, int, str]] = field(default_factory=list)
@@ -103,7 +103,7 @@ class _Simulation:
     def __init__(self, wanted: Plan, policy: str, repetition: int, evaluate: bool) -> None:
         self.plan, self.helps, self.evaluate = wanted, policy not in ("atp", "none"), evaluate
         self.out = PolicyRun(policy, repetition)
-        # the same disturbances for each policy of a repetition would be too good to be true
+        # policies of a repetition have different disturbances, as in reality
         self.rng = np.random.default_rng([wanted.run.seed, repetition, len(policy)])
 
     def run(self) -> PolicyRun:
@@ -137,7 +137,7 @@ class _Simulation:
         return self.out
 
     def _step(self, step: int, at_us: int) -> list[_Worker]:
-        """Everything up to the last contribution of each worker."""
+        """The activities of a step up to each worker's last contribution."""
         ranks = range(self.plan.topology.workers)
         done = [_Worker(at_us) for _ in ranks]
         left = [list(range(self.plan.job.micro_batches)) for _ in ranks]
@@ -163,7 +163,7 @@ class _Simulation:
         return done
 
     def _slowest(self, step: int, rank: int, took: int, done: list[_Worker], left: list[list[int]]) -> int | None:
-        """Who would finish last, if helping it ends sooner than leaving it alone."""
+        """The worker that would finish last, if help makes it finish sooner."""
         ends = {
             r: done[r].free_us
             + len(left[r]) * self._took_us(step, r, exact=True)

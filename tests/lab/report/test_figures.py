@@ -1,4 +1,4 @@
-"""Figures of every kind of run: they are drawn, nothing is cut off, and no text lies on another."""
+"""Figures of every kind of run: nothing is cut off, and no texts overlap."""
 
 import base64
 from pathlib import Path
@@ -9,7 +9,7 @@ import pytest
 from sa_atp.lab import policies
 from sa_atp.lab.report.drawing import figures, style
 from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.runs.records import RunResult
 
 from . import synthetic
@@ -25,7 +25,7 @@ NOT_DRAWN = {
 }  # fmt: skip
 
 
-def drawn(kind: FigureKind, result: RunResult, layout: Layout = WIDE) -> Any:
+def drawn(kind: FigureKind, result: RunResult, layout: FigureLayout = WIDE) -> Any:
     """A figure on a canvas, laid out."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -37,7 +37,7 @@ def drawn(kind: FigureKind, result: RunResult, layout: Layout = WIDE) -> Any:
 
 
 def texts(made: Any) -> list[tuple[str, Any]]:
-    """(text, its box in pixels) of everything that is written in a figure."""
+    """(text, its box in pixels) for all texts in a figure."""
     from matplotlib.text import Text
 
     hidden = set()
@@ -53,7 +53,7 @@ def texts(made: Any) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
-def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: Layout) -> None:
+def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: FigureLayout) -> None:
     result = CASES[name]()
     for kind in FIGURES:
         if (name, kind.name) in NOT_DRAWN:
@@ -125,8 +125,8 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
         ("pauses", "worker 3 (pauses at times)"),
     ],
 )
-def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
-    """With its reason, and in the legend."""
+def test_stragglers_of_every_cause_are_marked(name: str, label: str) -> None:
+    """The label has the reason, and the legend the mark."""
     shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
     for kind in (kind for kind in FIGURES if kind.name in shown):
         written = [text for text, _ in texts(drawn(kind, CASES[name]()))]
@@ -134,7 +134,7 @@ def test_whatever_makes_a_straggler_it_is_marked(name: str, label: str) -> None:
         assert "straggler" in written
 
 
-def test_a_worker_without_a_counted_step_is_not_passed_over() -> None:
+def test_a_worker_without_a_counted_step_is_named() -> None:
     written = [text for text, _ in texts(drawn(FIGURES[1], CASES["late worker"]()))]
     assert any(text.startswith("SA-ATP") and text.endswith("no counted step of worker 3") for text in written)
 
@@ -144,7 +144,7 @@ def test_the_timeline_says_where_a_run_is_over() -> None:
     assert [text for text, _ in texts(drawn(FIGURES[2], found))].count("the run is over") == 1
 
 
-def test_the_text_of_what_a_page_embeds_is_text(tmp_path: Path) -> None:
+def test_embedded_figures_have_selectable_text(tmp_path: Path) -> None:
     written, _ = figures.draw_all(synthetic.result(steps=5), tmp_path)
     for each in written:
         for uri in (each.wide, each.narrow):
@@ -154,7 +154,7 @@ def test_the_text_of_what_a_page_embeds_is_text(tmp_path: Path) -> None:
             assert "sans-serif" in svg
 
 
-def test_links_of_a_backend_without_links_make_no_stragglers() -> None:
+def test_link_settings_make_no_stragglers_on_a_backend_without_links() -> None:
     found = CASES["slow link"]()
     found.backend = "local"
     assert "straggler" not in [text for text, _ in texts(drawn(FIGURES[1], found))]

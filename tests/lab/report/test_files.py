@@ -82,7 +82,7 @@ def test_loaded_data_gives_the_same_files(tmp_path: Path) -> None:
 
 
 def test_a_run_of_an_older_release_is_read(tmp_path: Path) -> None:
-    """It has no times of ends; those of its steps follow from what they took."""
+    """Its records lack the times of ends, which follow from the durations."""
     data = archive.encode(small())
     for run in data["runs"]:
         table = run["iterations"]
@@ -98,7 +98,7 @@ def test_a_run_of_an_older_release_is_read(tmp_path: Path) -> None:
 # --- iterations.csv ---------------------------------------------------------------------------------------------------
 
 
-def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
+def test_csv_has_all_columns_and_a_row_per_worker_and_step() -> None:
     result = synthetic.result(steps=5, repetitions=2)
     rows = list(csv.DictReader(io.StringIO(files.iterations_csv(result))))
     assert list(rows[0])[:10] == [
@@ -116,8 +116,8 @@ def test_csv_has_the_contracts_columns_and_a_row_per_worker_and_step() -> None:
     }
 
 
-def test_csv_says_which_rows_means_are_of() -> None:
-    """A mean over all rows is that of the warm-up, too, which is not what any other file says."""
+def test_csv_marks_the_rows_that_means_count() -> None:
+    """A mean over all rows would include the warm-up, which other files leave out."""
     result = small()
     last = result.runs[1].iterations[-1]
     result.runs[1].iterations.append(replace(last, step=3, iteration_s=100.0, is_finished=False))
@@ -140,7 +140,7 @@ def test_csv_leaves_a_loss_that_is_nan_empty() -> None:
 
 
 def test_trace_events_are_valid() -> None:
-    """The rules of the trace-event format that viewers insist on."""
+    """The rules of the trace-event format that viewers check."""
     result = synthetic.result(steps=4, repetitions=2)
     events: list[dict[str, Any]] = json.loads(json.dumps(trace(result), allow_nan=False))["traceEvents"]
     for event in events:

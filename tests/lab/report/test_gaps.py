@@ -1,4 +1,4 @@
-"""Every moment of a run has a state with a name, whatever the records leave out."""
+"""Gaps between recorded intervals: every moment of a run has a named state."""
 
 import hypothesis.strategies as st
 import pytest
@@ -34,7 +34,7 @@ def test_gaps_are_named() -> None:
 
 
 @given(SPANS)
-def test_no_moment_is_left_out_and_nothing_is_changed(spans: list[tuple[int, int, int, int]]) -> None:
+def test_all_moments_are_covered_and_intervals_are_unchanged(spans: list[tuple[int, int, int, int]]) -> None:
     run = PolicyRun("atp", 0, intervals=[Interval(w, step, "compute", at, at + us) for w, step, at, us in spans])
     found = without_gaps(run)
     added = list(found)
@@ -58,7 +58,7 @@ def test_runs_without_gaps_have_none(name: str) -> None:
 
 
 def test_the_timeline_shows_gaps_between_steps() -> None:
-    """In its picture, with a colour of its own, in its legend, and in timeline.json."""
+    """They have a colour in the picture, an entry in the legend, and intervals in timeline.json."""
     kind = next(kind for kind in FIGURES if kind.name == "timeline.png")
     made = drawn(kind, gaps())
     written = [text for text, _ in texts(made)]

@@ -1,4 +1,4 @@
-"""The arithmetic of summary.json, by hand, and what must hold for any run."""
+"""The arithmetic of summary.json: examples by hand, and properties of any run."""
 
 import itertools
 import json
@@ -34,13 +34,13 @@ def overlapping() -> RunResult:
     return RunResult(plan, "plan.toml", "sim", "embedded", {}, [run])
 
 
-def test_a_step_takes_from_one_sum_to_the_next_however_late_a_worker_comes() -> None:
-    """The slowest worker of each step gave 5 s once, and a mean of 2.6 s for 5 steps in 10 s."""
+def test_a_step_lasts_from_one_sum_to_the_next() -> None:
+    """Times of the slowest worker would have a mean of 2.6 s, for 5 steps in 10 s."""
     found = summarise(overlapping())["policies"]["sa-atp"]
     assert (
         found["iteration_time_s"]["mean"] == found["iteration_time_s"]["p50"] == found["iteration_time_s"]["max"] == 2
     )
-    # what the workers experienced is beside it
+    # the workers' own times are listed separately
     assert found["worker_iteration_time_s"]["mean"] == pytest.approx(2.0)
     assert found["worker_iteration_time_s"]["max"] == 5
     assert [each["iteration_time_s"]["max"] for each in found["workers"]] == [2, 5]
@@ -70,8 +70,8 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
     assert {label: cell.replace("\u00a0", " ") for label, cell in cells.items()} == dict.fromkeys(cells, "2.00 s")
 
 
-def test_what_is_evaluated_has_the_time_of_the_jobs_step() -> None:
-    """Rank 0 may be the one that comes late; all have the same weights."""
+def test_evaluations_have_the_time_of_the_jobs_step() -> None:
+    """Rank 0 may be late; all workers have the same weights."""
     plan = Plan(run=RunPlan(steps=2, policies=("atp",)), topology=TopologyPlan(workers=2))
     ends_us = {0: (9_000_000, 9_500_000), 1: (4_000_000, 8_000_000)}
     workers: list[dict[str, Any]] = [
@@ -122,7 +122,7 @@ def test_comparison_with_the_first_policy_of_the_plan() -> None:
     assert comparison["training_speedup"] == {"sa-atp": pytest.approx(13 / 7)}
 
 
-def test_sums_over_repetitions_and_what_comes_last() -> None:
+def test_sums_and_final_values_over_repetitions() -> None:
     atp = summarise(small())["policies"]["atp"]
     assert (atp["sums_checked"], atp["sums_wrong"]) == (12, 0)
     assert atp["fragments"] == {"sent": 20, "retransmitted": 1, "in_switch": 0, "at_ps": 0, "collisions": 0}
@@ -141,7 +141,7 @@ def test_what_each_worker_did() -> None:
     assert second["slowdown"] == 2.0
 
 
-def test_time_to_accuracy_is_null_unless_every_repetition_got_there() -> None:
+def test_time_to_accuracy_is_null_unless_every_repetition_reached_it() -> None:
     found = small()
     found.runs[0].evaluations.pop()
     found.runs[0].evaluations.pop()
@@ -175,7 +175,7 @@ def test_every_summary_has_the_contracts_shape_and_no_nan(name: str) -> None:
 
 
 def test_synthetic_runs_are_consistent() -> None:
-    """The four parts make up each iteration; nobody beats the fluid bound; help shortens iterations."""
+    """The four parts add up to each iteration; no policy beats the fluid bound; help shortens iterations."""
     found = synthetic.result()
     for run in found.runs:
         for each in run.iterations:
@@ -190,7 +190,7 @@ def test_synthetic_runs_are_consistent() -> None:
 
 
 @pytest.mark.parametrize(("which", "count"), [(50, 2), (25, 4), (75, 4), (90, 10), (99, 100)])
-def test_a_percentile_takes_as_many_values_as_leave_one_beyond_it(which: int, count: int) -> None:
+def test_a_percentile_needs_a_value_beyond_it(which: int, count: int) -> None:
     assert stats.values_for(which) == count
     assert stats.percentile(np.arange(count - 1, dtype=np.float64), which) is None
     found = stats.percentile(np.arange(count, dtype=np.float64), which)
@@ -198,7 +198,7 @@ def test_a_percentile_takes_as_many_values_as_leave_one_beyond_it(which: int, co
     assert 0 < found < count - 1
     summary = summarise(small())
     said = " ".join(table.notes(small(), summary)).replace("\u00a0", " ")
-    assert "p99 takes 100 steps, and 4 counted: – in its place." in said
+    assert "–: p99 needs 100 steps, and only 4 counted." in said
     assert "p99 takes" not in " ".join(table.notes(small(), summarise(CASES["many steps"]())))
 
 
@@ -207,8 +207,8 @@ def test_a_percentile_takes_as_many_values_as_leave_one_beyond_it(which: int, co
     st.integers(0, 15),
     st.integers(-3, 3),
 )
-def test_means_of_any_times(times: list[list[float]], warm_up: int, first_step: int) -> None:
-    """Whatever the first step is called: as many steps as the warm-up has are left out, unless none would be left."""
+def test_means_leave_the_warm_up_out(times: list[list[float]], warm_up: int, first_step: int) -> None:
+    """The warm-up is left out whatever the number of the first step, unless no step would be left."""
     run = PolicyRun("atp", 0)
     at = 0.0
     for step, row in enumerate(times):  # in step: all go on when the slowest is there
@@ -229,7 +229,7 @@ def test_means_of_any_times(times: list[list[float]], warm_up: int, first_step: 
 
 @given(st.lists(st.lists(st.floats(1e-6, 1e4), min_size=3, max_size=3), min_size=1, max_size=12), st.booleans())
 def test_times_add_up_to_what_the_run_took(times: list[list[float]], written_down: bool) -> None:
-    """However much steps of different workers overlap; also of older runs, which have no times of ends."""
+    """Times add up even if steps of workers overlap, and in older runs, which lack times of ends."""
     run = PolicyRun("atp", 0)
     ends = np.cumsum(times, axis=0)
     for step, row in enumerate(times):

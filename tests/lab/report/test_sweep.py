@@ -37,7 +37,7 @@ def numbers(key: str, figure: str, result: RunResult) -> tuple[Plan, dict[str, A
 
 
 def by_hand(jobs: int) -> RunResult:
-    """Two repetitions of so many jobs, two steps each: job 0 takes 1 s and 3 s for a step, job 1 twice as long."""
+    """Two repetitions of concurrent jobs, with two steps each: job 0 takes 1 s and 3 s for a step, job 1 twice as long."""
     plan = Plan(
         run=RunPlan(steps=2, warm_up=0, repetitions=2, policies=("atp",)), topology=TopologyPlan(workers=1),
         job=JobPlan(jobs=jobs), straggler=StragglerPlan(pattern="none"),
@@ -52,7 +52,7 @@ def by_hand(jobs: int) -> RunResult:
     return RunResult(plan, "plan.toml", "mininet", "embedded", {}, runs)
 
 
-def test_seeds_differ_by_chance_alone_so_there_is_a_mean_over_them(tmp_path: Path) -> None:
+def test_sweeps_over_seeds_have_a_mean(tmp_path: Path) -> None:
     plan = Plan(run=RunPlan(policies=("atp", "sa-atp")), sweep=SweepPlan(key="run.seed", values=(1, 2, 30)))
     results = [(seed, synthetic.result(steps=6 + seed % 3, micro_batches=4)) for seed in (1, 2, 30)]
     found = sweep.table(plan, results)
@@ -108,7 +108,7 @@ def test_every_figure_and_every_kind_of_value_is_drawn(tmp_path: Path, key: str,
     assert sweep.draw(plan, found, tmp_path).read_bytes().startswith(b"\x89PNG")
 
 
-def test_values_are_placed_so_that_their_labels_do_not_meet() -> None:
+def test_labels_of_values_do_not_overlap() -> None:
     assert sweep._places((2, 4, 8), "topology.workers") == ([2.0, 4.0, 8.0], ["2", "4", "8"], False)
     assert sweep._places((16, 32, 512), "switch.slots") == ([16.0, 32.0, 512.0], ["16", "32", "512"], True)
     places, labels, is_log = sweep._places((0.0, 0.001, 0.01, 0.03), "network.loss")
@@ -118,7 +118,7 @@ def test_values_are_placed_so_that_their_labels_do_not_meet() -> None:
     assert sweep._places(((1.0, 2.0),), "straggler.slowdown_range")[1] == ["1 to 2"]
 
 
-def test_loopback_is_not_called_links_of_some_rate() -> None:
+def test_loopback_has_no_rate_in_the_subtitle() -> None:
     topology = TopologyPlan(link_mbps=20.0)
     assert "20 Mbit/s links" in sweep.subtitle(Plan(run=RunPlan(backend="sim"), topology=topology))
     assert "Mbit/s" not in sweep.subtitle(Plan(run=RunPlan(backend="local"), topology=topology))

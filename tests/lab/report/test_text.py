@@ -1,4 +1,4 @@
-"""Numbers in words, and the sentences that stand above figures."""
+"""Numbers in words, and the titles of figures."""
 
 import io
 import re
@@ -105,7 +105,7 @@ def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
 
 
 def with_means(*means: tuple[float, float]) -> RunResult:
-    """Two policies, and for each repetition the mean iteration time of both."""
+    """A run with two policies. Args: the mean iteration times of both in each repetition."""
     plan = Plan(run=RunPlan(steps=2, warm_up=0, repetitions=len(means)), topology=TopologyPlan(workers=1))
     runs = []
     for repetition, both in enumerate(means):
@@ -117,7 +117,7 @@ def with_means(*means: tuple[float, float]) -> RunResult:
 
 
 def test_repetitions_are_compared_in_pairs() -> None:
-    """What makes a repetition slow makes both policies slow; the difference is clear all the same."""
+    """Both policies are slow in the same repetitions, so the difference is clear all the same."""
     found = with_means((1.0, 1.1), (2.0, 2.21), (4.0, 4.38))
     assert plain(findings.iteration_time(found)).startswith("SA-ATP: 9.9 % longer iterations than ATP")
     low, high = summarise(found)["comparison"]["iteration_time_reduction_ci95"]["sa-atp"]
@@ -125,7 +125,9 @@ def test_repetitions_are_compared_in_pairs() -> None:
     assert (low, high) == pytest.approx((mean - spread, mean + spread))
     printed = Console(width=80, record=True, file=io.StringIO())
     table.print_table(found, printed)
-    assert re.search(r"to baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text()))
+    assert re.search(
+        r"against baseline +9\.9 % longer *\n +± \(95 %, repetitions\) +1\.2 %", plain(printed.export_text())
+    )
 
 
 def test_policies_that_are_alike_are_not_called_unclear() -> None:
@@ -158,14 +160,14 @@ def test_devices_that_want_most_of_the_cores_are_named() -> None:
     found.runs[0].device_cores, found.runs[1].device_cores = 0.6, 1.0
     assert "cores" not in remarks()
     found.runs[1].device_cores = 1.33
-    assert "While all emulated devices compute they want 1.3 of this machine's 2 cores" in remarks()
+    assert "When all emulated devices compute, they need 1.3 of this machine's 2 cores" in remarks()
     found.runs.append(replace(found.runs[1], job=1))
-    assert "they want 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
+    assert "they need 2.7 of this machine's 2 cores" in remarks(), "jobs run at once"
     found.backend = "sim"
     assert "cores" not in remarks()
 
 
-def test_titles_do_not_flatter() -> None:
+def test_titles_do_not_exaggerate() -> None:
     assert "171 % longer" in plain(findings.iteration_time(CASES["baseline is faster"]()))
     assert "iterations of the same length" in findings.iteration_time(CASES["no straggler"]())
     short = synthetic.result(steps=4)
@@ -175,7 +177,7 @@ def test_titles_do_not_flatter() -> None:
     assert plain(findings.iteration_time(short)).startswith("ATP: 53")
 
 
-def test_one_that_reaches_the_target_and_one_that_does_not() -> None:
+def test_the_title_if_one_policy_misses_the_target() -> None:
     found = small()
     for run in (found.runs[0], found.runs[2]):
         run.evaluations = [Evaluation(e.step, e.time_s, e.loss, 0.1) for e in run.evaluations]
@@ -191,15 +193,15 @@ def test_remarks_put_wrong_sums_first() -> None:
     assert [remark.level for remark in remarks] == ["wrong", "doubt", "doubt"]
     assert plain(remarks[0].text).startswith("SA-ATP: 2 of 12 sums were WRONG")
     assert "fluid bound" in remarks[1].text
-    assert "not committed" in remarks[2].text
+    assert "uncommitted changes" in remarks[2].text
 
 
-def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> None:
+def test_unsynchronised_policies_may_beat_the_fluid_bound() -> None:
     found = with_means((1.0, 1.0))
     for run, policy in zip(found.runs, ("atp", "ssp"), strict=True):
         run.policy, run.fluid_bound_s = policy, 1.1
     atp, ssp = (plain(r.text) for r in findings.remarks(found, summarise(found)) if "fluid bound" in r.text)
-    assert atp == "ATP: faster than the fluid bound, which cannot be; the emulation is off."
+    assert atp == "ATP: faster than the fluid bound, which is impossible: the emulation was inaccurate."
     assert ssp.startswith("SSP: faster than the fluid bound, as a short run can be")
 
 
@@ -208,11 +210,11 @@ def test_who_goes_on_at_its_own_pace_may_be_faster_than_the_fluid_bound() -> Non
     [
         ("baseline is missing", "No data of ATP"),
         ("nothing", "No data of ATP and SA-ATP"),
-        ("empty runs", "not a single iteration"),
-        ("one step", "no steps beyond the warm-up"),
+        ("empty runs", "no iteration was recorded"),
+        ("one step", "no steps after the warm-up"),
     ],
 )
-def test_remarks_on_runs_that_are_not_whole(name: str, part: str) -> None:
+def test_remarks_on_incomplete_runs(name: str, part: str) -> None:
     found = CASES[name]()
     assert any(part in remark.text for remark in findings.remarks(found, summarise(found)))
 

@@ -1,4 +1,4 @@
-"""Every title, table and remark agrees with the records, whatever these are: drawn at random, and read as people do."""
+"""Titles, tables and remarks of random runs agree with the records; the tests parse the sentences."""
 
 import math
 import re
@@ -52,7 +52,7 @@ def plain(sentence: str) -> str:
 
 
 def named(sentence: str, result: RunResult) -> set[str]:
-    """Policies that a sentence is about."""
+    """Policies that a sentence names."""
     titles = {text.policy_name(name): name for name in result.plan.run.policies}
     longest_first = sorted(titles, key=len, reverse=True)
     return {titles[t] for t in re.findall("|".join(map(re.escape, longest_first)), sentence)}
@@ -73,7 +73,7 @@ def test_the_title_names_the_fastest_policy_and_claims_no_more_than_the_run_show
         return
     amount = re.search(r"([\d.]+) % (shorter|longer)", said)
     if amount is None:
-        # nobody is said to be faster: so nobody is, beyond what it takes for a claim
+        # the title names no faster policy, so none may be faster by more than the threshold of a claim
         base = next(each for each in found if each.policy == baseline)
         fastest = next(each for each in found if means[each.policy] == best)
         how = comparing.iterations(result, base, fastest)
@@ -150,7 +150,7 @@ def test_the_title_of_training_is_true(result: RunResult) -> None:
 
 
 @given(results())
-def test_what_is_said_of_losses_is_true(result: RunResult) -> None:
+def test_the_sentence_on_losses_is_true(result: RunResult) -> None:
     said = plain(findings.same_training(result))
     by_step: dict[tuple[int, int], list[float]] = {}
     for run in result.runs:
@@ -167,7 +167,7 @@ def test_what_is_said_of_losses_is_true(result: RunResult) -> None:
 
 @given(results())
 @example(RunResult(Plan(), "plan.toml", "local", "embedded", {}, []))
-def test_who_waits_and_who_is_slow(result: RunResult) -> None:
+def test_waiting_shares_and_stragglers_are_true(result: RunResult) -> None:
     said = plain(findings.who_did_what(result))
     for share, title in re.findall(r"([\d.]+) % (?:of the time )?with ([^,]+)", said):
         policy = next(p for p in stats.policies(result) if text.policy_name(p.policy) == title)

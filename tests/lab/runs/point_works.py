@@ -1,4 +1,4 @@
-"""What points compute in the tests of them."""
+"""Functions for test points."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ def square(number: int) -> int:
 
 
 def careful(arguments: dict[str, Any]) -> int:
-    """Notes that it was begun, waits until it may go on, and squares a number. Args: number, folder, wait."""
+    """Records its start, waits for permission, and squares a number. Args: number, folder, wait."""
     folder = Path(arguments["folder"])
     begun = folder / f"begun-{arguments['number']}-{os.getpid()}-{time.monotonic_ns()}"
     begun.write_text(str(os.getpid()))
@@ -26,7 +26,7 @@ def careful(arguments: dict[str, Any]) -> int:
 
 
 def dies(folder: str) -> str:
-    """The first time; the second time it does not."""
+    """Dies the first time, and returns the second time."""
     mark = Path(folder) / "died"
     if not mark.exists():
         mark.touch()

@@ -1,4 +1,4 @@
-"""Every micro-batch of a step is counted once, whoever computed it and however often."""
+"""Every micro-batch of a step counts once, even if several workers compute it."""
 
 import itertools
 from collections import Counter
@@ -45,7 +45,7 @@ def by_step(run: PolicyRun) -> dict[int, int]:
 
 
 def check_labels(run: PolicyRun) -> None:
-    """What is drawn as help is another's shard, and all of that is counted: contributed, or for nothing."""
+    """Intervals of help are for other shards, and all count as contributed or unused."""
     done: Counter[int] = Counter()
     for i in run.intervals:
         if i.kind in ("compute", "help") and i.label:
@@ -58,8 +58,8 @@ def check_labels(run: PolicyRun) -> None:
     assert counted == done
 
 
-def test_what_an_owner_gets_back_is_its_own() -> None:
-    """Lost packets make a straggler leave micro-batches to others, and get some of them back when it waits."""
+def test_tasks_returned_to_their_owner_count_as_its_own() -> None:
+    """With lost packets a straggler leaves micro-batches to others, and gets some of them back when it waits."""
     (run,) = simulate("network.loss=0.02")
     first_help: dict[tuple[int, int], int] = {}
     for i in run.intervals:
@@ -72,14 +72,14 @@ def test_what_an_owner_gets_back_is_its_own() -> None:
     assert by_step(run) == dict.fromkeys(range(5), STEP)
 
 
-def test_of_clones_one_is_counted() -> None:
+def test_of_clones_only_one_counts() -> None:
     (run,) = simulate("help.grade=clone")
     assert by_step(run) == dict.fromkeys(range(5), STEP)
     assert run.help["unused"] == sum(each.unused for each in run.iterations) > 0
     assert run.help["micro_batches"] == sum(each.helped for each in run.iterations) > 0
 
 
-def test_what_comes_too_late_is_for_nothing() -> None:
+def test_late_micro_batches_count_as_unused() -> None:
     (run,) = simulate('run.policies=["sync-opt"]')
     assert by_step(run) == dict.fromkeys(range(5), 3 * 8)
     assert any(each.unused and not each.micro_batches for each in run.iterations)
@@ -87,7 +87,7 @@ def test_what_comes_too_late_is_for_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["ssp", "falcon", "flexrr"])
 def test_where_parameters_are_on_a_server_the_run_adds_up(policy: str) -> None:
-    """Workers compute tasks of other clocks than their own, and the job is over in the middle of some."""
+    """Workers compute tasks of other clocks, too, and the job ends in the middle of some."""
     (run,) = simulate(f'run.policies=["{policy}"]', "straggler.pattern=constant")
     counted = sum(by_step(run).values())
     # all that is in the parameters: as much as the job is long, and what came with the update that ended it

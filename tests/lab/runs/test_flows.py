@@ -1,4 +1,4 @@
-"""Runs on flows: as long as on packets, the same training, the same bytes twice."""
+"""Runs on flows: times as on packets, the same training, and determinism."""
 
 import json
 
@@ -51,7 +51,7 @@ def test_the_document_has_all_settings_in_their_order() -> None:
 
 
 def test_training_is_the_same_bit_for_bit() -> None:
-    """The same samples, the same exponents, the same sums: not only about the same loss."""
+    """Samples, exponents and sums are equal, not only approximately the losses."""
     flows, packets = simulate(), simulate("sim.network=packets")
     for one, other in zip(flows, packets, strict=True):
         assert [(e.step, e.loss, e.accuracy) for e in one.evaluations] == [
@@ -89,8 +89,8 @@ def test_more_workers_than_a_packet_has_bits_for() -> None:
     assert helpers <= groups - {3, 40}
 
 
-def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
-    """80 of 96 workers have nobody slow among those whom they could help."""
+def test_workers_that_wait_for_other_groups_ask_for_no_work() -> None:
+    """80 of 96 workers have no slow worker in their group."""
     asked = []
     for steps in (2, 6):
         (found,) = simulate(
@@ -100,8 +100,8 @@ def test_whoever_can_only_wait_for_other_groups_does_not_ask_for_work() -> None:
         )  # fmt: skip
         assert found.help["micro_batches"] > 0
         asked.append(found.help["questions"])
-    # all say in each step that they are idle, and 16 look for work; in the first steps, when nobody knows yet how long
-    # sending takes, all look for more
+    # in each step all workers report that they are idle, and 16 ask for work; in the first steps, before the time of
+    # sending is known, all ask more often
     assert asked[0] < 8 * 96 * 2
     assert asked[1] - asked[0] < (96 + 8 * 16) * 4
 
@@ -128,7 +128,7 @@ def test_a_plan_takes_the_build_that_its_contributions_fit_in(
     assert (plan.contribution_bits, network_of(plan, "atp")) == (bits, network)
 
 
-def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
+def test_plans_beyond_packets_or_flows_are_refused() -> None:
     with pytest.raises(UserError, match=r"makes 128 contributions; at most 64 fit .* = 64 \(512 with 256\); flows"):
         simulate("topology.workers=32", "sim.network=packets")
     with pytest.raises(UserError, match=r"topology.workers = 65: a job has at most 64 ranks; flows have no such limit"):
@@ -137,7 +137,7 @@ def test_what_packets_cannot_carry_and_flows_know_nothing_of() -> None:
         UserError, match=r"makes 1024 contributions; at most 512 fit in the bitmap with switch.lanes = 256;"
     ):
         simulate("topology.workers=64", "job.micro_batches=16", "switch.lanes=256", "sim.network=packets")
-    with pytest.raises(UserError, match="no packets of atp, sa-atp that could be lost"):
+    with pytest.raises(UserError, match="atp, sa-atp: simulated as flows, without packets that could be lost"):
         simulate("network.loss=0.01")
 
 
@@ -157,5 +157,5 @@ def test_other_synchronous_policies(policy: str) -> None:
     ],
 )
 def test_builds_that_do_not_exist_are_refused(changed: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r"there is no such build; there is 512 with 256 lanes, for embedded and bmv2"):
+    with pytest.raises(UserError, match=r"there is no such build; there are 512 with 256 lanes, for embedded and bmv2"):
         simulate("switch.contributions=512", *changed)

@@ -1,4 +1,4 @@
-"""The commit in a run's manifest: that of the checkout whose code runs, whoever runs it."""
+"""The commit in a run's manifest is that of the checkout, even for another user."""
 
 import subprocess
 from pathlib import Path
@@ -34,8 +34,8 @@ def test_the_commit_and_whether_there_are_changes(repository: Path) -> None:
 
 
 @pytest.mark.needs("git")
-def test_a_checkout_of_somebody_else(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Such as root's run in a user's checkout. Git itself would not read it."""
+def test_a_checkout_of_another_user(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for root in a user's checkout, which git itself refuses to read."""
     commit = git(repository, "rev-parse", "HEAD")
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     with pytest.raises(subprocess.CalledProcessError):

@@ -1,4 +1,4 @@
-"""Networks on paper: which way leads where, what the parameter server is told, and topologies of p4lang's tutorials."""
+"""Layouts of networks: routes, the parameter server's file, and topologies of p4lang's tutorials."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import p4lang, topologies
-from sa_atp.lab.backends.mininet.layout import Layout, LinkQuality
+from sa_atp.lab.backends.mininet.layout import LinkQuality, NetworkLayout
 from sa_atp.lab.backends.mininet.network import impairments
 from sa_atp.lab.plans import plan_files
 
 
-def layout_of(text: str, folder: Path = Path()) -> Layout:
+def layout_of(text: str, folder: Path = Path()) -> NetworkLayout:
     found = topologies.of_plan(plan_files.parse(text, "test.toml"), folder)
     found.check("test.toml")
     return found
@@ -53,7 +53,7 @@ def test_jobs_have_workers_of_their_own() -> None:
     assert [(h.name, h.ip) for h in two.workers(1)] == [(f"j1w{n}", f"10.0.1.{n + 1}") for n in range(3)]
 
 
-def test_links_of_their_own_rates_and_congested_ones() -> None:
+def test_links_with_own_rates_and_congestion() -> None:
     text = (
         '[topology]\nworkers = 2\nworker_mbps = [100, 25]\n[straggler]\nby = "congestion"\nworkers = [1]\nslowdown = 4'
     )
@@ -62,7 +62,7 @@ def test_links_of_their_own_rates_and_congested_ones() -> None:
     assert (found["w1"].rate_mbps, found["w1"].own_share) == (25.0, 0.25)
 
 
-def test_what_links_do_to_packets_is_done_once_for_each_direction() -> None:
+def test_link_faults_apply_once_per_direction() -> None:
     tree = layout_of(
         '[topology]\nkind = "two-level"\nworkers = 2\ndelay_us = 300\n[network]\nloss = 0.1\n[straggler]\nworkers = [1]'
     )
@@ -88,7 +88,7 @@ TRIANGLE: dict[str, Any] = {
 
 
 def host(name: str, ip: object = "10.0.9.9/24") -> dict[str, Any]:
-    """One host more."""
+    """A further host."""
     return {"hosts": {**TRIANGLE["hosts"], name: {"ip": ip}}}
 
 
@@ -100,12 +100,12 @@ def last_link(*link: object) -> dict[str, Any]:
     return {"links": [*TRIANGLE["links"], [*link]]}
 
 
-def read(folder: Path, **changes: Any) -> Layout:
+def read(folder: Path, **changes: Any) -> NetworkLayout:
     (folder / "topology.json").write_text(json.dumps({**TRIANGLE, **changes}))
     return read_file(folder / "topology.json")
 
 
-def read_file(path: Path) -> Layout:
+def read_file(path: Path) -> NetworkLayout:
     return p4lang.read(path, LinkQuality(rate_mbps=100.0, delay_us=70), topologies.ADDED)
 
 
@@ -138,7 +138,7 @@ def test_its_hosts_become_workers_in_their_order(tmp_path: Path) -> None:
         layout_of(two_jobs, tmp_path)
 
 
-def test_a_congested_link_of_a_file_is_shared_as_others_are(tmp_path: Path) -> None:
+def test_congested_links_of_a_file(tmp_path: Path) -> None:
     turned = [link[1::-1] + link[2:] if link[0] == "h1" else link for link in TRIANGLE["links"]]  # the switch first
     (tmp_path / "t.json").write_text(json.dumps({**TRIANGLE, "links": turned}))
     text = '[topology]\nkind = "file"\nfile = "t.json"\nworkers = 3\n[straggler]\nby = "congestion"\nworkers = [0]'
@@ -148,7 +148,7 @@ def test_a_congested_link_of_a_file_is_shared_as_others_are(tmp_path: Path) -> N
         plan_files.parse(text.replace("workers = 3", "workers = 3\nworker_mbps = [1, 2, 3]"), "test.toml")
 
 
-def test_what_is_added_takes_a_port_that_the_file_leaves(tmp_path: Path) -> None:
+def test_added_hosts_take_free_ports(tmp_path: Path) -> None:
     links = [["s1-p510", "s2-p2"] if link[:2] == ["s1-p2", "s2-p2"] else link for link in TRIANGLE["links"]]
     (tmp_path / "t.json").write_text(json.dumps({**TRIANGLE, "links": links}))
     found = layout_of('[topology]\nkind = "file"\nfile = "t.json"\nworkers = 3\n[straggler]\nworkers = []', tmp_path)
@@ -167,7 +167,7 @@ def test_what_is_added_takes_a_port_that_the_file_leaves(tmp_path: Path) -> None
         ({"hosts": []}, "expected an object with hosts"),
         ({"hosts": {}}, r"hosts = \{\}: expected at least one"),
         ({"switches": {}}, r"switches = \{\}: expected at least one"),
-        ({"links": []}, "hosts.h1: no entry of links names it"),
+        ({"links": []}, "hosts.h1: expected an entry of links that names it"),
         (host("ps"), "hosts: name 'ps' belongs to a host that every network gets: expected another"),
         (host("s3"), "hosts: name 's3' belongs to an entry of switches"),
         (host("s1-p9"), "hosts: name 's1-p9' means a port of a switch"),
@@ -231,14 +231,14 @@ def test_bad_topologies_are_refused_by_entry(tmp_path: Path, changes: dict[str, 
         ('{"links": [["h1", "s1-p1", NaN]]}', "not JSON .NaN is no number of JSON"),
     ],
 )
-def test_text_that_is_no_topology(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_topology_text(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(UserError, match=says) as refused:
         read_file(tmp_path / "a.json")
     assert str(refused.value).startswith(str(tmp_path / "a.json"))
 
 
-def test_files_that_are_none(tmp_path: Path) -> None:
+def test_missing_topology_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_file(tmp_path / "nothing.json")
     (tmp_path / "a.json").write_text("{")

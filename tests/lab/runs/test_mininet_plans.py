@@ -1,4 +1,4 @@
-"""The project's own plans: each loads, can be built, says how it is run, and what it says exists."""
+"""The project's own plans load and can be built, and their comments are right."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,7 @@ SETTING = re.compile(r"--set\s+(?:'([^']+)'|(\S+?))(?=[\s,;:)]|$)")
 
 
 def comments(path: Path) -> str:
-    """What stands at the top of a plan, as one line."""
+    """The comment at the top of a plan, as one line."""
     lines = []
     for line in path.read_text().splitlines():
         if not line.startswith("#"):
@@ -52,7 +52,7 @@ def test_a_plan_says_how_to_run_it_and_can_be_built(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PLANS, ids=lambda path: path.stem)
-def test_what_comments_tell_to_set_can_be_set(path: Path) -> None:
+def test_settings_in_comments_are_valid(path: Path) -> None:
     found = [quoted or bare for quoted, bare in SETTING.findall(comments(path))]
     for setting in found:
         together = found if "micro_batches" in " ".join(found) else [setting]
@@ -84,7 +84,7 @@ def test_sweeps_of_values_that_a_key_cannot_take_are_refused() -> None:
         points(parse('[sweep]\nkey = "topology.workers"\nvalues = [4, 9000]'), "test.toml")
 
 
-def test_the_time_left_follows_from_what_points_took() -> None:
+def test_the_estimate_of_remaining_time() -> None:
     found = points(parse('[run]\nsteps=100\n[sweep]\nkey = "straggler.slowdown"\nvalues = [1.0, 8.0]'), "test.toml")
     fast, slow = (point.plan for point in found)
     assert seconds_left([], [fast, slow]) is None

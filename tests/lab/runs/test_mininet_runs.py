@@ -53,7 +53,7 @@ pytestmark = MININET
 
 
 def traces(run: "subprocess.Popen[str]") -> set[str]:
-    """What a run has made on the machine: its processes, control groups, folders, and interfaces outside of namespaces."""
+    """Objects of a run on the machine: processes, control groups, folders, and interfaces outside of namespaces."""
     found = {path.name for path in Path("/sys/class/net").iterdir() if INTERFACE.fullmatch(path.name)}
     found |= {path.name for path in Path(tempfile.gettempdir()).glob(f"{cleaning.FOLDER_PREFIX}{run.pid}-*")}
     found |= {path.name for path in cgroups.base().glob(f"{cgroups.PREFIX}{run.pid}-*")}
@@ -67,7 +67,7 @@ def traces(run: "subprocess.Popen[str]") -> set[str]:
 
 
 def left_by(run: "subprocess.Popen[str]", patience_s: float = 20.0) -> set[str]:
-    """What is there although the run is over; processes get some time to end."""
+    """Objects that are left after a run; processes get some time to end."""
     deadline = time.monotonic() + patience_s
     while (found := traces(run)) and time.monotonic() < deadline:
         time.sleep(0.2)
@@ -77,7 +77,7 @@ def left_by(run: "subprocess.Popen[str]", patience_s: float = 20.0) -> set[str]:
 def start(
     folder: Path, *options: str, steps: int = 3, compute_us: int = 2000, said: IO[str] | int = subprocess.PIPE
 ) -> "subprocess.Popen[str]":
-    """Starts a run. Args: said: where its standard error goes."""
+    """Starts a run. Args: said: file for its standard error."""
     (folder / "plan.toml").write_text(PLAN.format(steps=steps, compute_us=compute_us))
     return subprocess.Popen(
         [sys.executable, "-m", "sa_atp", "run", "plan.toml", "--out", "out", "--json", *options],
@@ -120,7 +120,7 @@ def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: P
 
 
 def test_a_slow_link_carries_no_faster_than_its_rate(tmp_path: Path) -> None:
-    """Workers hand over many datagrams at once: a link must not let all of them pass when it would begin with the first."""
+    """Workers send super-packets: a link must not pass a whole one at the time of its first byte."""
     slow = ("topology.kind=star", "topology.worker_mbps=[50,50,2]", "switch.lanes=256", "straggler.pattern=none")
     policy = ("--set", 'run.policies=["atp"]')
     run = start(tmp_path, *policy, *(text for each in slow for text in ("--set", each)), steps=6, compute_us=4000)

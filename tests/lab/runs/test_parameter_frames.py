@@ -1,4 +1,4 @@
-"""Frames of the stream to a server of parameters: what goes in comes out, and nothing else is taken."""
+"""Frames of the stream to a server of parameters: round trip, and refusal of malformed ones."""
 
 from collections.abc import Iterable
 
@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.parameters import frames as parameter_frames
-from sa_atp.lab.parameters.frames import Assembler, Frame, pack
+from sa_atp.lab.parameters.frames import Assembler, ParamsFrame, pack
 from sa_atp.lab.parameters.rules.messages import SERVER, Gave, GoAhead, Push, Task, Transfer
 
 TASKS = (Task(3, 1, 0), Task(3, 1, 1))
 
 
-def taken(parts: Iterable[bytes]) -> list[Frame]:
-    """The frames that these messages of gRPC complete."""
+def taken(parts: Iterable[bytes]) -> list[ParamsFrame]:
+    """The frames in these gRPC messages."""
     assembler = Assembler()
     return [frame for part in parts if (frame := assembler.take(part)) is not None]
 
 
-def test_messages_and_what_is_beside_them() -> None:
+def test_messages_with_payloads() -> None:
     values = np.arange(7, dtype=np.float32)
     samples = np.arange(5, dtype=np.uint8)
     pushed, gave, moved = taken(
@@ -41,7 +41,7 @@ def test_messages_and_what_is_beside_them() -> None:
 
 
 @given(values=st.integers(0, 40))
-def test_what_is_longer_than_a_piece_comes_in_several(values: int) -> None:
+def test_long_payloads_are_split(values: int) -> None:
     payload = np.arange(values, dtype=np.float32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameter_frames, "CHUNK", 16)
@@ -55,7 +55,7 @@ def test_a_piece_of_another_length_is_refused() -> None:
     first, second = pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros((1 << 18) + 2, np.float32))
     assembler = Assembler()
     assert assembler.take(first) is None
-    with pytest.raises(ValueError, match=r"^7 bytes, where 8 are to come$"):
+    with pytest.raises(ValueError, match=r"^7 bytes of payload, expected 8$"):
         assembler.take(second[:-1])
 
 
@@ -69,12 +69,12 @@ def test_a_piece_of_another_length_is_refused() -> None:
         next(pack(0, GoAhead(clock=0, version=0, tasks=()), np.zeros(3, np.uint8))),
     ],
 )
-def test_what_is_no_frame_is_refused(data: bytes) -> None:
+def test_malformed_frames_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"frame|message|float32"):
         Assembler().take(data)
 
 
-def test_more_than_its_kind_of_message_may_have_is_refused_before_it_comes() -> None:
+def test_a_payload_beyond_the_limit_is_refused_by_its_head() -> None:
     first = next(pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros(1 << 20, np.float32)))
-    with pytest.raises(ValueError, match=r"^4194304 bytes with a message Push, where at most 12 are expected$"):
+    with pytest.raises(ValueError, match=r"^4194304 bytes of payload with a message Push, expected at most 12$"):
         Assembler(lambda _: 12).take(first)

@@ -1,4 +1,4 @@
-"""Policies whose parameters are on a server: simulated, over real gRPC, checked, refused, tuned."""
+"""Policies with parameters on a server: simulated and over gRPC, with checks, errors and tuning."""
 
 import threading
 from collections.abc import Iterator
@@ -72,8 +72,8 @@ def test_every_policy_takes_its_steps_and_every_update_is_checked(runs: dict[str
         assert covered == round(1e6 * each.iteration_s)
 
 
-def test_what_each_policy_makes_of_a_straggler(runs: dict[str, PolicyRun]) -> None:
-    """Work over speed is 11 ms a step: 24 samples of 1 ms at 2.2 times the speed of one. The straggler alone takes 40."""
+def test_step_times_of_each_policy_with_a_straggler(runs: dict[str, PolicyRun]) -> None:
+    """The fluid bound is 11 ms a step: 24 samples of 1 ms at 2.2 times the speed of one. The straggler takes 40."""
     took = {name: run.step_ends_s[-1] / 4 for name, run in runs.items()}
     assert runs["asp"].fluid_bound_s == pytest.approx(0.0109, rel=0.01)
     for name in ("asp", "flexrr", "falcon"):
@@ -99,7 +99,7 @@ def test_slack_and_racks() -> None:
     assert racks.step_ends_s[-1] > near.step_ends_s[-1]
 
 
-def test_links_that_others_use_and_devices_of_their_own_speed() -> None:
+def test_contended_links_and_devices_of_different_speeds() -> None:
     calm, *_ = simulate(plan_of("topology.link_mbps=20", "straggler.pattern=none"))
     busy, *_ = simulate(
         plan_of(
@@ -195,7 +195,7 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
         ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
         ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
         ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),
-        ("network.loss=0.1", r"no packets of ssp, asp.* network.\* to 0"),
+        ("network.loss=0.1", r"ssp, asp.*: simulated without packets .* network.\* to 0"),
     ],
 )
 def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
@@ -204,9 +204,9 @@ def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_the_learning_rate_that_is_there_first_wins() -> None:
+def test_the_fastest_learning_rate_wins() -> None:
     def simulate(plan: Plan) -> list[PolicyRun]:
-        """0.2 and 0.4 get there, 0.4 sooner; 0.8 gets there in one repetition of two."""
+        """0.2 and 0.4 reach the target, 0.4 sooner; 0.8 reaches it in one of two repetitions."""
         rate = plan.settings_of("ssp").learning_rate
         assert plan.run.policies == ("ssp",)
         found = []

@@ -1,4 +1,4 @@
-"""The server of parameters over real gRPC: who may say what, how much of it, and how many at once."""
+"""The server of parameters over gRPC: permissions, sizes of messages, and numbers of streams."""
 
 import json
 import os
@@ -19,9 +19,9 @@ from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters import service as parameter_service
 from sa_atp.lab.parameters.client import StreamHost
 from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, RANK, SERVICE
-from sa_atp.lab.parameters.rules.messages import SERVER, Join, Open, Outgoing, Over, Pull, Push, Task
+from sa_atp.lab.parameters.parameter_worker import ParameterError
+from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Over, Pull, Push, Task
 from sa_atp.lab.parameters.service import ParameterService
-from sa_atp.lab.parameters.worker import ParameterError
 from sa_atp.lab.plans import plan_files
 
 WAIT_S = 60.0
@@ -46,7 +46,7 @@ def address(service: ParameterService) -> str:
 
 
 class Worker(StreamHost):
-    """One that says what a test has it say."""
+    """A worker that sends the messages of a test."""
 
     def __init__(self, at: str, rank: int, *, job: str = "job", key: str = "secret", values: int = 3) -> None:
         opening = Open(policy="ssp", plan=PLAN.as_dict(), values=values, sample_bytes=10) if rank == 0 else None
@@ -79,7 +79,7 @@ class Worker(StreamHost):
 
 def joined(at: str, rank: int, values: int = 3) -> Worker:
     worker = Worker(at, rank, values=values)
-    worker.send(Outgoing(SERVER, Join(), np.zeros(values, np.float32) if rank == 0 else None))
+    worker.send(Outgoing(SERVER, JoinTraining(), np.zeros(values, np.float32) if rank == 0 else None))
     return worker
 
 
@@ -87,7 +87,7 @@ def test_a_worker_that_goes_away_ends_the_job_for_all(service: ParameterService)
     with joined(address(service), 0) as here:
         with joined(address(service), 1) as other:
             other.step(0)
-        assert here.hears("Failed").reason == "rank 1: its connection has ended"
+        assert here.hears("JobFailed").reason == "rank 1: its connection has ended"
         with pytest.raises(ParameterError, match="rank 1: its connection has ended"):
             here.call("Result")
 
@@ -115,7 +115,7 @@ def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterServic
         update = np.array([1, np.nan, 1], np.float32)
         other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), update))
         for worker in (here, other):
-            assert worker.hears("Failed").reason == (
+            assert worker.hears("JobFailed").reason == (
                 "rank 1: its update of step 0 has 1 of 3 values that are NaN or infinite, the first at index 1"
             )
 
@@ -124,7 +124,7 @@ def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterServic
 
 
 def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
-    """It knows the job's name, as everybody may who sees it in a list of processes; only its key it does not know."""
+    """A stranger knows the job's name, which lists of processes show, but not its key."""
     at = address(service)
     with joined(at, 0) as here, joined(at, 1) as other:
         here.step(0)
@@ -137,10 +137,10 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
             stranger.call("Close")
         # a job of its own, of the same name, is another one
         with joined(at, 0) as _, Worker(at, 0, key="another") as own:
-            own.send(Outgoing(SERVER, Join(), np.full(3, 7, np.float32)))
+            own.send(Outgoing(SERVER, JoinTraining(), np.full(3, 7, np.float32)))
             # and who knows the key comes too late for a rank that is there
             with Worker(at, 1) as second:
-                assert second.hears("Failed").reason.endswith("rank 1 is there already")
+                assert second.hears("JobFailed").reason.endswith("rank 1 is connected already")
         assert not [each for each in other.heard if type(each).__name__ == "Failed"]
         here.step(1)
         other.step(1)
@@ -150,20 +150,20 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
             assert (len(found["taken"]), found["wrong"]) == (4, [])
 
 
-def test_a_worker_says_to_others_only_what_workers_say(service: ParameterService) -> None:
+def test_workers_cannot_send_server_messages_to_others(service: ParameterService) -> None:
     with joined(address(service), 0) as here, joined(address(service), 1) as other:
         other.step(0)
         other.send(Outgoing(0, Over()))
-        assert here.hears("Failed").reason == "rank 1: a message Over for rank 0, which workers do not send"
+        assert here.hears("JobFailed").reason == "rank 1: a message Over for rank 0, which workers do not send"
         assert not [each for each in here.heard if isinstance(each, Over)]
 
 
-def test_a_job_that_is_none_is_refused_in_one_line(service: ParameterService) -> None:
+def test_an_invalid_job_is_refused_in_one_line(service: ParameterService) -> None:
     with Worker(address(service), 0, values=1 << 40) as worker:
-        said = worker.hears("Failed").reason
-    assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have {1 << 28}")
+        said = worker.hears("JobFailed").reason
+    assert said.endswith(f"job 'job': {1 << 40} parameters: a job may have at most {1 << 28}")
     with Worker(address(service), 0, job="") as nameless:
-        assert "sa-atp-rank, a number, in its metadata" in nameless.hears("Failed").reason
+        assert "sa-atp-rank, a number, in its metadata" in nameless.hears("JobFailed").reason
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------------
@@ -174,18 +174,18 @@ def peak_mb(process: int) -> int:
     return int(line.split()[1]) // 1024
 
 
-def test_what_is_larger_than_its_job_is_refused_before_it_comes(service: ParameterService) -> None:
+def test_a_payload_larger_than_the_job_is_refused_by_its_head(service: ParameterService) -> None:
     with joined(address(service), 0) as here, joined(address(service), 1) as other:
         other.step(0)
         large = np.zeros(100 << 20, np.float32)
         other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), large))
-        assert here.hears("Failed").reason == (
-            f"rank 1: it sent what is no message: {large.nbytes} bytes with a message Push, where at most 12 are expected"
+        assert here.hears("JobFailed").reason == (
+            f"rank 1: it sent an invalid message: {large.nbytes} bytes of payload with a message Push, expected at most 12"
         )
 
 
-def test_memory_stays_what_it_was_whatever_is_sent() -> None:
-    """Messages of 64 MB to every call that there is, from somebody who belongs to no job."""
+def test_large_messages_of_strangers_take_no_memory() -> None:
+    """A stranger sends messages of 64 MB to every call."""
     with running() as (process, at):
         before = peak_mb(process.pid)
         data = bytes(64 << 20)
@@ -201,7 +201,7 @@ def test_memory_stays_what_it_was_whatever_is_sent() -> None:
 
 
 class running:  # noqa: N801 (reads as a function)
-    """`sa-atp params` as a process: with it, and where it listens."""
+    """Runs `sa-atp params` as a process. Yields: the process and its address."""
 
     def __enter__(self) -> "tuple[subprocess.Popen[str], str]":
         command = [sys.executable, "-m", "sa_atp", "params", "--listen", "127.0.0.1:0"]
@@ -219,7 +219,7 @@ class running:  # noqa: N801 (reads as a function)
 
 
 def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[Any]:
-    """Streams of one connection that never say anything."""
+    """Silent streams on one connection."""
     channel = grpc.insecure_channel(at, options=[("grpc.use_local_subchannel_pool", 1)])
 
     def silent() -> Iterator[bytes]:
@@ -230,7 +230,7 @@ def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[An
     return [channel, *(channel.stream_stream(f"/{SERVICE}/Connect")(silent(), metadata=metadata) for _ in range(count))]
 
 
-def test_streams_that_say_nothing_keep_nobody_out_and_do_not_keep_it_from_ending() -> None:
+def test_silent_streams_block_neither_workers_nor_shutdown() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leave = threading.Event()
     with running() as (process, at):
@@ -256,9 +256,7 @@ def test_streams_that_say_nothing_keep_nobody_out_and_do_not_keep_it_from_ending
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_who_does_not_say_what_its_stream_is_for_is_closed(
-    service: ParameterService, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_that_name_no_job_are_closed(service: ParameterService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parameter_service, "ANNOUNCE_S", 0.5)
     leave = threading.Event()
     channel, call = half_open(address(service), 0, 1, leave)
@@ -267,4 +265,4 @@ def test_who_does_not_say_what_its_stream_is_for_is_closed(
     channel.close()
     # nor does one stay that has a place in a job, and does not join
     with Worker(address(service), 0) as here:
-        assert here.hears("Failed")
+        assert here.hears("JobFailed")

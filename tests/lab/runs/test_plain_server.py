@@ -1,4 +1,4 @@
-"""A parameter server that sums alone: the way to it is what workers measure, and its link is what limits a step."""
+"""A parameter server that sums alone: workers measure the path to it, and its link limits a step."""
 
 from pathlib import Path
 
@@ -15,9 +15,9 @@ from sa_atp.protocol.packets.spec import Kind
 STAR = Path(__file__).resolve().parents[3] / "topologies" / "star.toml"
 
 
-def test_its_link_is_full_from_the_first_fragment_to_the_last() -> None:
-    """Workers that took the round trip for 2 ms, where it is 10 to 400, asked 20,000 questions more in twelve steps; their
-    windows, which shrink once a round trip, were from 4 to 210 fragments, and steps took 1.0 to 1.7 s.
+def test_the_servers_link_is_always_busy() -> None:
+    """With an assumed round trip of 2 ms, where it is 10 to 400, workers sent 20,000 more probes in twelve steps; windows,
+    which shrink once per round trip, varied from 4 to 210 fragments, and steps took 1.0 to 1.7 s.
     """
     plan = plan_files.load(STAR, ['run.policies=["ps"]', "run.steps=5", "run.warm_up=2"])
     result = RunResult(plan, "here", "sim", "embedded", {}, simulated.run(plan, Progress()))

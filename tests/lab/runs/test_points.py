@@ -1,4 +1,4 @@
-"""Points side by side: in processes, on a Dask cluster with a worker that is killed, and after an interruption."""
+"""Concurrent points: in processes, on a Dask cluster with a worker that is killed, and after an interruption."""
 
 import os
 import re
@@ -24,7 +24,7 @@ PATIENCE_S = 120.0
 
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes find point_works."""
+    """Lets processes import point_works."""
     path = os.pathsep.join([str(HERE), str(HERE.parents[1]), os.environ.get("PYTHONPATH", "")])
     monkeypatch.setenv("PYTHONPATH", path)
 
@@ -123,7 +123,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 class DaskCluster:
-    """A scheduler, and workers that are processes of one thread each."""
+    """A scheduler, and worker processes with one thread each."""
 
     def __init__(self, group: Group, folder: Path) -> None:
         self._group = group
@@ -177,10 +177,10 @@ def test_errors_of_points_on_a_cluster(cluster: DaskCluster, tmp_path: Path) -> 
 @pytest.mark.needs("distributed")
 @pytest.mark.parametrize(
     ("address", "says"),
-    [("tcp://127.0.0.1:1", "no Dask scheduler answers there"), ("nowhere", "expected the address of a Dask scheduler")],
+    [("tcp://127.0.0.1:1", "no Dask scheduler answers"), ("nowhere", "expected the address of a Dask scheduler")],
 )
 def test_a_scheduler_that_is_not_there(tmp_path: Path, address: str, says: str) -> None:
-    """From the command line: one line, status 2."""
+    """The command line prints one line, and exits with status 2."""
     plan = tmp_path / "plan.toml"
     plan.write_text('[run]\nsteps = 1\nbackend = "sim"\n[sweep]\nkey = "straggler.slowdown"\nvalues = [1.0, 2.0]\n')
     done = subprocess.run(

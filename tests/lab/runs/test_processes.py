@@ -1,4 +1,4 @@
-"""Processes of a run: the part that fails is the one that is named, and as soon as that can be seen."""
+"""Processes of a run: errors name the process that failed, at once."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ class Starter:
         return process
 
 
-def test_who_waits_hears_of_another_one_that_is_needed(group: Starter) -> None:
+def test_waiting_fails_if_a_needed_process_ends(group: Starter) -> None:
     with Group(together=True) as together:
         needed, waited_for = group.start(together, "needed"), group.start(together, "waited for")
         os.kill(pid_of(needed), signal.SIGKILL)
@@ -49,7 +49,7 @@ def test_who_waits_hears_of_another_one_that_is_needed(group: Starter) -> None:
             waited_for.answer(LONG_S)
 
 
-def test_what_a_process_has_said_before_it_ended_is_heard(group: Starter) -> None:
+def test_output_before_the_end_is_read(group: Starter) -> None:
     with Group(together=True) as together:
         group.start(together, "other")
         brief = group.start(together, "brief", ["-c", "print('{\"done\": true}')"])
@@ -58,14 +58,14 @@ def test_what_a_process_has_said_before_it_ended_is_heard(group: Starter) -> Non
             brief.answer(LONG_S)
 
 
-def test_one_that_was_ended_on_purpose_is_not_missed(group: Starter) -> None:
+def test_a_process_ended_on_purpose_is_not_missed(group: Starter) -> None:
     with Group(together=True) as together:
         done, other = group.start(together, "done"), group.start(together, "other")
         done.end()
         assert wait_for([other], 0.0) == []
 
 
-def test_a_process_of_a_group_that_does_without_may_end(group: Starter) -> None:
+def test_processes_that_are_not_needed_may_end(group: Starter) -> None:
     with Group() as loose:
         one, other = group.start(loose, "one"), group.start(loose, "other")
         os.kill(pid_of(one), signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_a_process_of_a_group_that_does_without_may_end(group: Starter) -> None:
             one.answer(LONG_S)
 
 
-def test_one_that_is_stopped_is_named_and_goes_on(group: Starter, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stopped_process_is_named_and_can_continue(group: Starter, capsys: pytest.CaptureFixture[str]) -> None:
     with Group(together=True) as together:
         still, other = group.start(together, "the one"), group.start(together, "other")
         os.kill(pid_of(still), signal.SIGSTOP)
@@ -84,15 +84,15 @@ def test_one_that_is_stopped_is_named_and_goes_on(group: Starter, capsys: pytest
             assert time.monotonic() < until
             wait_for([other], STOPPED_S / 5)
         assert stopped([other]) == f"; {said}"
-        with pytest.raises(ProcessError, match=r"^the one said nothing for 0 s; the one is stopped: `kill -CONT"):
+        with pytest.raises(ProcessError, match=r"^the one wrote nothing for 0 s; the one is stopped: `kill -CONT"):
             still.answer(0.0)
         os.kill(pid_of(still), signal.SIGCONT)
         while stopped([other]):
             assert time.monotonic() < until
 
 
-def test_a_log_that_takes_nothing_ends_no_process(tmp_path: Path) -> None:
-    """The disk may be full from the beginning, or at any time."""
+def test_a_full_disk_for_logs_ends_no_process(tmp_path: Path) -> None:
+    """The disk may be full from the start, or later."""
     (tmp_path / "log").symlink_to("/dev/full")
     with Group() as group:
         arguments = ["sa_atp", "switch", "none", "--grpc", "127.0.0.1:0"]
@@ -130,10 +130,10 @@ def test_too_few_files_are_told_in_a_line(files: int) -> None:
 
 
 class Assassin(Progress):
-    """Kills a process of a run when the run tells that it does something."""
+    """Kills a process of a run when the run reports a stage."""
 
     def __init__(self, victim: str, when: str) -> None:
-        """Args: victim: in its command; when: in what is told."""
+        """Args: victim: text in its command; when: text in the report."""
         self.victim, self.when = victim, when
 
     def __call__(self, stage: str) -> None:
@@ -160,7 +160,7 @@ class Assassin(Progress):
     ],
 )
 def test_a_service_that_dies_in_a_run_is_named(policy: str, victim: str, when: str, named: str, tmp_path: Path) -> None:
-    """Not the workers, nor the network, which suffer from it a minute later."""
+    """The error does not name the workers or the network, which fail a minute later because of it."""
     plan = with_lanes(plan_files.parse(small_plan(run={"policies": [policy], "steps": 50, "backend": "local"}), "here"))
     with pytest.raises(ProcessError, match=named):
         local.run(plan, tmp_path, Assassin(victim, when))

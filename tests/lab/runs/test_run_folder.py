@@ -1,4 +1,4 @@
-"""The folder of a run: tried before anything begins, kept from other runs, and not lost with what is drawn."""
+"""The folder of a run: checked before the run, locked against others, and kept if drawing fails."""
 
 import json
 import os
@@ -58,14 +58,14 @@ def test_a_disk_without_room_is_noticed_before_the_run(plan: str, tmp_path: Path
     assert not (tmp_path / "out").exists()
 
 
-def test_what_a_run_needs_grows_with_its_records() -> None:
+def test_the_space_of_a_run_grows_with_its_records() -> None:
     small, large = Plan(), Plan(run=RunPlan(steps=4000), job=JobPlan(micro_batches=16))
     assert 1e6 < run_folder.bytes_needed(small) < 1e7
     # 40 steps of the demo, 2 policies, left 1.3 MB of records
     assert 1.3e8 < run_folder.bytes_needed(large) - run_folder.bytes_needed(small) < 4e8
 
 
-def test_more_than_the_disk_has_is_refused(tmp_path: Path) -> None:
+def test_a_run_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
     disk = os.statvfs(tmp_path)
     with (
         pytest.raises(UserError, match="No space left on device"),
@@ -80,7 +80,7 @@ def test_one_run_at_a_time_in_a_folder(plan: str, tmp_path: Path) -> None:
     with run_folder.claimed(out, 1000):
         done = started(plan, "--out", str(out))
         assert done.returncode == cli.EXIT_BAD_INPUT
-        assert "another run is at work there" in done.stderr
+        assert "in use by another run" in done.stderr
         assert done.stderr.count("\n") == 1
     with run_folder.claimed(out, 1000):
         pass
@@ -129,7 +129,7 @@ def test_a_run_is_not_lost_with_its_figures(
     assert (out / "timeline.png").is_file()
 
 
-def test_a_run_whose_folder_is_gone_is_kept_elsewhere(
+def test_a_run_whose_folder_is_removed_is_saved_elsewhere(
     plan: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, refuge = tmp_path / "out", tmp_path / "tmp"

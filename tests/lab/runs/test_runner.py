@@ -1,4 +1,4 @@
-"""What a run says it was is what ran: backends refuse what they would not do."""
+"""Runs match their records: backends refuse settings that they would not apply."""
 
 import subprocess
 import sys
@@ -63,8 +63,8 @@ def test_auto_leaves_what_the_plan_names() -> None:
     assert plans.placed(plan, backend="local", switch="bmv2").switch.program == "bmv2"
 
 
-def test_a_sweep_over_switches_is_of_those_switches() -> None:
-    """Each point has the program that its plan names, and a backend that would not run it says so before the first."""
+def test_a_sweep_over_switches_runs_each_switch() -> None:
+    """Each point runs its plan's program, and a backend that cannot refuses before the first point."""
     plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
     first, second = points(plans.placed(plan), "here")
     runner.check(first.plan, "here")
@@ -81,7 +81,7 @@ def test_a_sweep_over_switches_is_of_those_switches() -> None:
         ((), "sim", "simulated", "simulated"),
     ],
 )
-def test_devices_are_called_what_they_were(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
+def test_names_of_devices(overrides: tuple[str, ...], backend: str, devices: str, says: str) -> None:
     result = RunResult(small(*overrides), "here", backend, "embedded", {})
     assert files.manifest(result)["device_speed"] == devices
     assert says in findings.what_ran(result) + findings.device_speed(result)
@@ -105,11 +105,11 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
     assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
 
 
-def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
-    """A full collection of all that PyTorch brings takes as long as a step, once in some hundred of them."""
+def test_garbage_collection_skips_loaded_modules() -> None:
+    """A full collection of PyTorch's objects would take as long as a step."""
     code = (
-        "import gc, sys; from sa_atp.lab.backends import worker; from sa_atp.lab.plans import plan_files; "
-        "worker.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
+        "import gc, sys; from sa_atp.lab.backends import worker_process; from sa_atp.lab.plans import plan_files; "
+        "worker_process.prepare({'plan': plan_files.parse(sys.argv[1], 'here').as_dict()}); "
         "print(gc.get_freeze_count(), len(gc.get_objects()))"
     )
     said = subprocess.run([sys.executable, "-c", code, small_plan()], capture_output=True, text=True, check=True).stdout
@@ -118,8 +118,8 @@ def test_what_a_worker_has_loaded_is_not_looked_through_again() -> None:
     assert watched < 2_000
 
 
-def test_what_nobody_counted_is_not_zero() -> None:
-    """Gloo has no fragments: its sums are compared, and its packets are not ours to count."""
+def test_missing_counts_are_not_zero() -> None:
+    """Gloo has no fragments to count; its sums are compared."""
     record = {
         "step": 0, "start_us": 0, "end_us": 10, "activities": [], "loss": 1.0, "slowdown": 1.0,
         "pieces": [(0, 0, 0, 5), (0, 0, 1, 9)], "dropped": 0, "is_finished": True,
@@ -135,7 +135,7 @@ def test_what_nobody_counted_is_not_zero() -> None:
 
 
 def test_a_job_has_the_slots_that_the_plan_gives_it(tmp_path: Path) -> None:
-    """The local backend used to give every job all slots, whatever the report said of its quota."""
+    """A job on the local backend has its quota of slots, not all of them."""
     plan = small("switch.slots=64", "switch.slots_per_job=16")
     with Group() as group:
         host, port = local.cluster(plan, group, tmp_path).ready()

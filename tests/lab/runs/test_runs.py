@@ -1,4 +1,4 @@
-"""Whole runs from the command line, small: what they leave, and that help changes who computes and nothing else."""
+"""Small runs from the command line: their files, and that help does not change the training."""
 
 import contextlib
 import io
@@ -24,7 +24,7 @@ WIDE = ("job.batch_size=32", "job.micro_batches=32")  # 96 contributions: the bu
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Simulations run here, where PyTorch is imported already; all else in a process of its own."""
+    """Runs a simulation in this process, where PyTorch is imported already, and other plans in a new one."""
     command = ["run", "demo", "--out", str(folder), *(part for key in SMALL for part in ("--set", key)), *arguments]
     if "sim" in arguments:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:

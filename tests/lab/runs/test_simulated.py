@@ -62,8 +62,8 @@ def test_waiting_for_a_straggler_is_not_sending(overrides: tuple[str, ...]) -> N
             assert each.send_s < 0.05 * each.iteration_s
 
 
-def test_a_pause_that_others_make_up_for_is_not_the_jobs() -> None:
-    """The paused worker comes late to several sums; the job goes on, and its steps add up to what the run took."""
+def test_a_pause_with_help_does_not_lengthen_the_jobs_steps() -> None:
+    """The paused worker is late for several sums; the job continues, and its steps add up to the run's time."""
     paused = (
         "job.compute_us_per_sample=10000", "straggler.pattern=pause", "straggler.workers=[2]", "straggler.pause_s=0.3",
         "straggler.every=4", "run.steps=8",
@@ -87,5 +87,5 @@ def test_a_pause_that_others_make_up_for_is_not_the_jobs() -> None:
     ],
 )
 def test_links_may_have_rates_of_their_own(rates: tuple[str, ...]) -> None:
-    """All wait for the slowest: ten times as long, where there is little else to wait for."""
+    """All workers wait for the slowest link: ten times as long, with little else to wait for."""
     assert longest_step_s(*rates) > 4 * longest_step_s(*rates[:-1])

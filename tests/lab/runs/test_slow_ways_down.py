@@ -25,9 +25,9 @@ def ends_s(run: PolicyRun, worker: int) -> list[float]:
     ],
     ids=["nobody slow", "one with a fast link slow", "one with a slow link slow"],
 )
-def test_a_run_takes_no_longer_than_without_help(straggler: list[str]) -> None:
-    """Others did the work of those with slow links, and sent them sums faster than these could take them. What came before
-    its turn was thrown away and asked for again, three times each: the last worker needed 51 s where the first had 12.
+def test_slow_ways_down_do_not_lengthen_the_run(straggler: list[str]) -> None:
+    """Others could do the work of workers with slow links, and complete sums faster than those links carry them. Results
+    dropped and fetched again three times each would make the last worker need 51 s, the first 12.
     """
     atp, sa_atp = simulated.run(plan("heterogeneous", [f"run.steps={STEPS}", *straggler]), Progress())
     assert sa_atp.sums_wrong == 0

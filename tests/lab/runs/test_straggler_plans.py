@@ -1,4 +1,4 @@
-"""Plans of devices and stragglers: what they do in a run, and what is wrong with others, in one line."""
+"""Plans with devices and stragglers: their effect in a run, and one-line errors."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def mean_s(result: RunResult, policy: str) -> float:
 
 
 @pytest.mark.parametrize("name", ["three-devices", "random-pauses", "contended-links", "trace"])
-def test_each_kind_has_a_plan_that_says_what_it_shows(name: str) -> None:
+def test_each_pattern_has_a_documented_plan(name: str) -> None:
     path = TOPOLOGIES / f"{name}.toml"
     text = path.read_text()
     assert text.startswith("# ")
@@ -68,7 +68,7 @@ def test_pauses_at_random() -> None:
 
 
 def test_contention_comes_and_goes() -> None:
-    """A worker's contribution takes longer in a spell, and as long as ever outside of one."""
+    """A worker's contribution takes longer during a spell of contention only."""
     kept = (
         "run.policies=['atp']", "run.steps=24", "run.warm_up=0", "straggler.workers=[3]", "job.model_scale=0.0005",
         "topology.link_mbps=25",
@@ -121,7 +121,7 @@ def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> Non
         (["straggler.pattern=trace"], 'straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file'),
         (["straggler.pattern=trace", "straggler.rows=[[0, 9, 2.0]]"], "row 1, worker: 9 of topology.workers = 4"),
         (["straggler.pattern=trace", "straggler.rows=[[0, 1]]"], "row 1: expected [step, worker, slowdown]"),
-        (["straggler.pattern=trace", "straggler.rows=[[0, 1, 2], [0, 1, 3]]"], "row 2: step 0 of worker 1 is there twice"),
+        (["straggler.pattern=trace", "straggler.rows=[[0, 1, 2], [0, 1, 3]]"], "row 2: step 0 of worker 1 occurs twice"),
         (["straggler.pattern=pauses"], "straggler.pattern = 'pauses': expected one of 'none', 'constant'"),
     ],
 )  # fmt: skip
@@ -143,7 +143,7 @@ def written(folder: Path, name: str, content: str) -> Path:
         ("a.csv", "", "line 1: expected one column 'step', found nothing"),
         ("a.csv", "step,worker\n1,2\n", "line 1: expected one column 'slowdown', found step, worker"),
         ("a.csv", "step,worker,slowdown,step\n", "line 1: expected one column 'step'"),
-        ("a.csv", "step,worker,slowdown\n", "there is no row in it"),
+        ("a.csv", "step,worker,slowdown\n", "it has no rows"),
         ("a.csv", "step,worker,slowdown\n0,1,2\n\n1,1,fast\n", "line 4, column slowdown: 'fast': expected a number"),
         ("a.csv", "step,worker,slowdown\n0,1\n", "line 2: 2 columns where line 1 names 3"),
         ("a.csv", "step,worker,slowdown\n1.5,1,2\n", "line 2, column step: '1.5': expected a whole number"),
@@ -152,7 +152,7 @@ def written(folder: Path, name: str, content: str) -> Path:
         ("a.csv", "step,worker,slowdown\n0,1,0\n", "line 2, column slowdown: '0': expected 0.001 to 1000.0"),
         ("a.json", "{", "not JSON"),
         ("a.json", "{}", "expected a list of objects with step, worker, slowdown"),
-        ("a.json", "[]", "there is no row in it"),
+        ("a.json", "[]", "it has no rows"),
         ("a.json", "[7]", "entry 1: expected an object with step, worker, slowdown"),
         ("a.json", '[{"step": 0, "worker": 1}]', "entry 1, column slowdown: None: expected a number"),
         ("a.json", '[{"step": true, "worker": 1, "slowdown": 2}]', "entry 1, column step: True: expected a whole number"),
@@ -168,7 +168,7 @@ def test_bad_traces_are_refused_with_line_and_column(tmp_path: Path, name: str, 
     assert "\n" not in str(refused.value)
 
 
-def test_a_trace_that_is_not_there_or_of_other_workers(tmp_path: Path) -> None:
+def test_missing_traces_and_unknown_workers(tmp_path: Path) -> None:
     plan = written(tmp_path, "plan.toml", '[straggler]\npattern = "trace"\ntrace = "a.csv"\n')
     with pytest.raises(UserError, match=r"a\.csv: No such file"):
         plan_files.load(plan)
@@ -193,8 +193,8 @@ def test_backends_that_cannot_change_links_say_so() -> None:
         check_local(plan)
 
 
-def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
-    """Steps as long as before others sent it are no sign that it was in vain: without, they are three times as long."""
+def test_helpers_resend_data_behind_a_congested_link_in_each_step() -> None:
+    """Step times show no gain over the last step, but without the resends they would be three times as long."""
     path = TOPOLOGIES / "sweep-congestion.toml"
     overrides = (
         "run.backend=sim", "run.repetitions=1", "run.steps=5", "straggler.slowdown=8", "job.model_scale=0.001",
@@ -206,7 +206,7 @@ def test_what_a_congested_link_holds_up_is_sent_anew_in_each_step() -> None:
 
 def test_flows_and_the_local_backend_say_that_they_have_no_congested_links() -> None:
     plan = plan_files.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
-    with pytest.raises(UserError, match="flows have no links that are congested one way"):
+    with pytest.raises(UserError, match="the flow-level model has no congestion in one direction"):
         simulated.check(plan)
     with pytest.raises(UserError, match=r"no links, and cannot do straggler\.by = 'congestion'"):
         check_local(plan)

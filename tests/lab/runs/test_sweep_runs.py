@@ -1,4 +1,4 @@
-"""A sweep from the command line, small and simulated: it goes on where it stopped, and runs nothing twice."""
+"""A small simulated sweep from the command line: it resumes where it stopped, and runs nothing twice."""
 
 import json
 import subprocess
@@ -65,8 +65,8 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert _sweep._finished(out, other, True) is None
 
 
-def test_points_side_by_side(tmp_path: Path) -> None:
-    """The same numbers as one after the other, and the same folder, from which a run goes on."""
+def test_concurrent_points(tmp_path: Path) -> None:
+    """Numbers and folder are those of a sequential sweep, which can resume from the folder."""
     plan = small_plan_file(
         tmp_path,
         run={"backend": "sim", "policies": ["atp"]},
@@ -92,7 +92,7 @@ def test_points_side_by_side(tmp_path: Path) -> None:
         ("sim", False, ["--jobs", "-1"], "--jobs -1: expected at least 1"),
     ],
 )
-def test_what_cannot_run_side_by_side(
+def test_plans_that_cannot_run_concurrently(
     tmp_path: Path, backend: str, sweep: bool, arguments: list[str], says: str
 ) -> None:
     more = {"sweep": {"key": "straggler.slowdown", "values": [1.0]}} if sweep else {}
@@ -103,8 +103,8 @@ def test_what_cannot_run_side_by_side(
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_policies_and_repetitions_side_by_side(tmp_path: Path) -> None:
-    """The same bytes as one after the other."""
+def test_concurrent_policies_and_repetitions(tmp_path: Path) -> None:
+    """The files are byte for byte those of a sequential run."""
     plan = small_plan_file(
         tmp_path,
         run={"backend": "sim", "policies": ["atp", "sa-atp", "ssp"], "repetitions": 2},
@@ -127,7 +127,7 @@ def test_policies_and_repetitions_side_by_side(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("finished", [0, 1])
-def test_who_interrupts_a_sweep_hears_what_is_finished(
+def test_an_interrupted_sweep_reports_finished_points(
     tmp_path: Path, finished: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = small_plan_file(

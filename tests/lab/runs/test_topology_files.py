@@ -1,4 +1,4 @@
-"""Topology files that somebody has written wrong: whatever one says, it can be built, or one line says what is wrong."""
+"""Random changes to topology files: each file can be built, or is refused in one line."""
 
 import copy
 import ipaddress
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import topologies
-from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, Layout
+from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, NetworkLayout
 from sa_atp.lab.plans import plan_files
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ VALUES = st.one_of(
 
 
 def places(found: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The way to each value within a file."""
+    """The path to each value within a file."""
     items = found.items() if isinstance(found, dict) else enumerate(found) if isinstance(found, list) else ()
     for key, value in items:
         yield (*way, key)
@@ -45,7 +45,7 @@ def places(found: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def change(found: Any, data: st.DataObject) -> None:
-    """Changes one value, drops one, gives one another name, or adds one."""
+    """Changes, drops, renames or adds one value."""
     *way, key = data.draw(st.sampled_from(list(places(found))))
     for each in way:
         found = found[each]
@@ -64,8 +64,8 @@ def change(found: Any, data: st.DataObject) -> None:
         found[key] = data.draw(VALUES)
 
 
-def drawn(folder: Path, text: str, workers: int) -> Layout | None:
-    """The network of a file; None where it is refused as it should be."""
+def drawn(folder: Path, text: str, workers: int) -> NetworkLayout | None:
+    """The network of a file; None: it is refused in one line."""
     (folder / "t.json").write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
         return topologies.of_plan(plan_files.parse(PLAN.format(workers), "plan.toml"), folder)
@@ -78,8 +78,8 @@ def drawn(folder: Path, text: str, workers: int) -> Layout | None:
         return None
 
 
-def check_buildable(layout: Layout, workers: int) -> None:
-    """What Mininet, the switches and the parameter server take for granted."""
+def check_buildable(layout: NetworkLayout, workers: int) -> None:
+    """Checks what Mininet, the switches and the parameter server assume."""
     assert [host.rank for host in layout.workers()] == list(range(workers))
     addresses = [host.ip for host in layout.hosts.values()]
     assert len(set(addresses)) == len(addresses)

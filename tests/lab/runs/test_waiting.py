@@ -1,4 +1,4 @@
-"""Waiting for a process: people hear for whom, and one that computes has the time that it was given for itself."""
+"""Waiting for a process: notices name it, and its timeout counts its own CPU time."""
 
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ def program(group: Group, text: str, folder: Path) -> processes.Process:
     return group.start("helper", [text], folder / "helper.log", program=[sys.executable, *PYTHON])
 
 
-def test_who_waits_is_told_for_whom_and_what_that_one_is_doing(tmp_path: Path) -> None:
+def test_waiting_reports_the_process_and_its_activity(tmp_path: Path) -> None:
     said: list[str] = []
 
     def hear(text: str) -> None:
@@ -49,9 +49,7 @@ def test_who_waits_is_told_for_whom_and_what_that_one_is_doing(tmp_path: Path) -
     assert set(said[:-1]) <= {"waiting for helper: it is starting"}
 
 
-def test_a_process_that_computes_beside_others_has_the_time_that_it_was_given_for_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timeouts_count_cpu_time_of_computing_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)  # this machine may be busy
     heard = 0
 
@@ -67,18 +65,18 @@ def test_a_process_that_computes_beside_others_has_the_time_that_it_was_given_fo
         assert process.answer(0.5) == {"done": True}
 
 
-def test_a_process_that_does_nothing_has_no_more(tmp_path: Path) -> None:
+def test_timeouts_count_wall_time_of_idle_processes(tmp_path: Path) -> None:
     with Group() as group:
         process = program(group, SLEEPS, tmp_path)
         with pytest.raises(
-            ProcessError, match=r"helper said nothing for 1 s; command: .*its log .*helper\.log ends with"
+            ProcessError, match=r"helper wrote nothing for 1 s; command: .*its log .*helper\.log ends with"
         ):
             process.answer(0.6)
 
 
-def test_a_process_that_only_computes_has_an_end_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timeouts_of_computing_processes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)
     with Group() as group:
         process = program(group, COMPUTES, tmp_path)
-        with pytest.raises(ProcessError, match="said nothing for 0 s"):
+        with pytest.raises(ProcessError, match="wrote nothing for 0 s"):
             process.answer(0.3)

@@ -1,4 +1,4 @@
-"""What can go wrong in a simulated network, fault by fault."""
+"""The faults of a simulated network, one by one."""
 
 import random
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.cluster import Cluster, Reduction
 
-from sa_atp.lab.simulator.damage import PLACES, damaged
+from sa_atp.lab.simulator.damage import PLACES, damage_frame
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.job.errors import JobRestartedError
 from sa_atp.protocol.packets.datagrams import Address
@@ -27,13 +27,13 @@ def frame(kind: Kind, *, urgent: bool = False) -> bytes:
 
 
 @pytest.mark.parametrize("kind", [Kind.DATA, Kind.RESULT, Kind.PROBE, Kind.PROBE_REPLY])
-def test_damage_leaves_alone_what_nobody_could_see(kind: Kind) -> None:
-    """What has another meaning then and is valid: lanes, numbers, exponents, tags, contributions."""
+def test_damage_spares_bits_that_no_receiver_could_check(kind: Kind) -> None:
+    """A flip in lanes, numbers, exponents, tags or contributions would make another valid packet."""
     whole, rng = frame(kind), random.Random(1)
     begin = min(PLACES[name].start for name in ("exponent", "tag", "seq", "bits_hi", "bits_lo")) // 8
     seen = set()
     for _ in range(2000):
-        found = damaged(whole, rng)
+        found = damage_frame(whole, rng)
         assert found is not None
         assert found != whole
         seen.add(found)
@@ -47,7 +47,7 @@ def test_damage_leaves_alone_what_nobody_could_see(kind: Kind) -> None:
 
 
 def test_damage_to_a_message_is_a_loss() -> None:
-    assert damaged(frame(Kind.CONTROL, urgent=True), random.Random(1)) is None
+    assert damage_frame(frame(Kind.CONTROL, urgent=True), random.Random(1)) is None
 
 
 def ones(values: int, ranks: int) -> Reduction:
@@ -102,7 +102,7 @@ def test_switches_and_hosts_pause_and_go_on(pipelines: list[Pipeline]) -> None:
     reduction.check()
 
 
-def test_a_parameter_server_that_restarts_knows_nobody_and_admits_them_anew(pipelines: list[Pipeline]) -> None:
+def test_a_restarted_parameter_server_admits_workers_anew(pipelines: list[Pipeline]) -> None:
     cluster, _ = running(pipelines)
     workers = cluster.jobs[0]
     cluster.world.restart_server(100_000)
@@ -118,8 +118,8 @@ def test_a_parameter_server_that_restarts_knows_nobody_and_admits_them_anew(pipe
     reduction.check()
 
 
-def test_orders_of_a_server_that_is_gone_are_not_carried_out(pipelines: list[Pipeline]) -> None:
-    """It has just asked for the job to be installed."""
+def test_switch_updates_of_a_stopped_server_are_dropped(pipelines: list[Pipeline]) -> None:
+    """The server stops just after it asked the control plane to install the job."""
     cluster = Cluster(pipelines)
     workers = cluster.start_job(2)
     server = cluster.world.server

@@ -36,7 +36,7 @@ def train(pipelines: Sequence[Pipeline], levels: int, **options: object) -> Trai
 
 
 def switch_events(training: Training, event: Event) -> int:
-    """Packets that switches have counted so."""
+    """The number of packets that switches counted as this event."""
     return sum(int(events_of(rack.switch)[event]) for rack in training.cluster.world.racks)
 
 
@@ -60,10 +60,8 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
 
 @pytest.mark.parametrize("help_grade", MODES)
 @pytest.mark.parametrize("number", [lambda step: 7, lambda step: step % 2, lambda step: 1000 - step])
-def test_a_step_may_have_a_number_that_was_given_before(
-    pipelines: list[Pipeline], help_grade: HelpGrade, number: Callable[[int], int]
-) -> None:
-    """What belonged to whom in the earlier step has nothing to do with it: all waited for what helpers had done then."""
+def test_step_numbers_may_repeat(pipelines: list[Pipeline], help_grade: HelpGrade, number: Callable[[int], int]) -> None:
+    """Assignments of the earlier step do not leak into the later one, where ranks would wait for work already done."""
     training = train(pipelines, 1, help_grade=help_grade, slowdown=slow(r1=4.0), number=number, steps=8)
     assert training.helped >= 7
     for step in range(1, 8):
@@ -71,8 +69,8 @@ def test_a_step_may_have_a_number_that_was_given_before(
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int) -> None:
-    """The owner is fast enough to send its shard as well."""
+def test_duplicates_of_clones_are_dropped(pipelines: list[Pipeline], levels: int) -> None:
+    """The straggler is fast enough to send its shard as well."""
     training = train(pipelines, levels, help_grade=HelpGrade.CLONE, slowdown=slow(r1=3.0))
     setting = training.setting
     assert training.helped == setting.steps * setting.micro_batches
@@ -86,7 +84,7 @@ def test_what_clones_add_twice_is_dropped(pipelines: list[Pipeline], levels: int
 
 @pytest.mark.parametrize("levels", LEVELS)
 @pytest.mark.parametrize("help_grade", MODES)
-def test_a_worker_that_never_gets_done_holds_nobody_and_is_there_in_the_next_step(
+def test_a_worker_stuck_in_a_step_delays_nobody_and_takes_part_in_the_next(
     pipelines: list[Pipeline], levels: int, help_grade: HelpGrade
 ) -> None:
     training = train(
@@ -100,8 +98,8 @@ def test_a_worker_that_never_gets_done_holds_nobody_and_is_there_in_the_next_ste
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-def test_a_straggler_that_was_given_up_takes_what_it_missed_at_once(pipelines: list[Pipeline], levels: int) -> None:
-    """It is paused for longer than two steps take; results of the second came before it had begun it."""
+def test_a_paused_straggler_catches_up_at_once(pipelines: list[Pipeline], levels: int) -> None:
+    """Its pause is longer than two steps; results of the second step arrive before it begins that step."""
     training = train(pipelines, levels, steps=5, pause_us=lambda step, rank: 160_000 if (step, rank) == (1, 2) else 0)
     records = training.records[2]
     assert records[2].computed == []
@@ -110,8 +108,8 @@ def test_a_straggler_that_was_given_up_takes_what_it_missed_at_once(pipelines: l
 
 
 @pytest.mark.parametrize("help_grade", MODES)
-def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], help_grade: HelpGrade) -> None:
-    """Nothing reaches it or leaves it for half a second: its part is computed by others, and it comes back."""
+def test_helpers_replace_a_worker_that_is_cut_off(pipelines: list[Pipeline], help_grade: HelpGrade) -> None:
+    """A worker's link carries nothing for half a second: others compute its shard, and it comes back."""
     setting = Setting(help_grade=help_grade, micro_batch_us=MICRO_BATCH_US, steps=4)
     training = Training(pipelines[:1], setting)
     host = training.workers[2].host
@@ -133,10 +131,10 @@ def test_a_worker_without_a_network_is_done_without(pipelines: list[Pipeline], h
 
 @pytest.mark.parametrize("levels", LEVELS)
 @pytest.mark.parametrize("pause_us", range(60_000, 80_000, 4_000))
-def test_one_that_is_back_while_others_back_it_up_does_not_get_in_their_way(
+def test_a_returning_worker_and_its_helpers_do_not_disturb_one_another(
     pipelines: list[Pipeline], levels: int, pause_us: int
 ) -> None:
-    """What it and they send overlaps in whole groups or not at all: nothing has to be sent twice, or handed over."""
+    """The packets of both overlap in whole groups or not at all: nothing is sent twice, or handed over."""
     training = train(
         pipelines, levels, steps=4, values=3_000, pause_us=lambda step, rank: pause_us if (step, rank) == (2, 3) else 0
     )
@@ -146,13 +144,13 @@ def test_one_that_is_back_while_others_back_it_up_does_not_get_in_their_way(
     assert training.step_us(2) <= training.setting.alone_us(2) + pause_us + 5_000
 
 
-# --- a long way -----------------------------------------------------------------------------------------------------------
+# --- long delays ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("values", [1_000, 20_000])
 @pytest.mark.parametrize("delay_us", [10_000, 60_000, 120_000])
-def test_a_long_way_is_not_taken_for_losses(pipelines: list[Pipeline], values: int, delay_us: int) -> None:
-    """Leaders ask again before they are answered; what an answer says was so when its question passed the switch."""
+def test_long_delays_are_not_taken_for_loss(pipelines: list[Pipeline], values: int, delay_us: int) -> None:
+    """Leaders probe again before they are answered; an answer is as old as the probe's passage through the switch."""
     training = train(pipelines, 1, values=values, slowdown=slow(r1=4.0), links=LinkSettings(delay_us=delay_us), steps=5)
     for worker in training.workers:
         stats = worker.worker.stats
@@ -163,9 +161,7 @@ def test_a_long_way_is_not_taken_for_losses(pipelines: list[Pipeline], values: i
 
 
 @pytest.mark.parametrize("delay_us", [6_000, 25_000])
-def test_who_has_nothing_to_do_before_an_answer_is_there_sends_what_it_has(
-    pipelines: list[Pipeline], delay_us: int
-) -> None:
+def test_an_idle_helper_sends_before_an_answer_arrives(pipelines: list[Pipeline], delay_us: int) -> None:
     """An answer takes as long as five micro-batches, and as twenty."""
     training = train(
         pipelines, 1, micro_batches=16, slowdown=slow(r1=4.0), links=LinkSettings(delay_us=delay_us), steps=8
@@ -174,12 +170,12 @@ def test_who_has_nothing_to_do_before_an_answer_is_there_sends_what_it_has(
     assert training.computed == setting.steps * setting.contributions
     assert training.helped > 0
     for step in range(4, setting.steps):
-        # helpers hear of what to do when an answer is there, and what they send needs as long as two links and back
+        # helpers learn what to do from an answer, and their packets need the time of two links and back
         heard_us = max(4 * delay_us, setting.micro_batches * setting.micro_batch_us)
         assert training.step_us(step) < max(setting.fluid_us(step), heard_us) + 2 * delay_us + 7 * MICRO_BATCH_US
 
 
-def test_where_answers_take_long_nobody_waits_to_hear_which_way_to_send(pipelines: list[Pipeline]) -> None:
+def test_with_long_delays_helpers_do_not_wait_to_learn_the_route(pipelines: list[Pipeline]) -> None:
     delay_us = 10_000
     training = train(pipelines, 2, links=LinkSettings(delay_us=delay_us), steps=4)
     for step in range(1, training.setting.steps):

@@ -21,7 +21,7 @@ from helpers.damage import PLACES, Seen, bursts, cut, flip, flip_some, noise, ta
 from helpers.messages import packet_of
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SwitchPorts
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, checksum, datagram, headers_for, mac_for
@@ -42,7 +42,7 @@ CHECKED = [*PLACES["version"], *PLACES["job"], *PLACES["epoch"]]
 
 
 class Jobs:
-    """Two jobs that sum as long as something has to be disturbed, and all their sums."""
+    """Two jobs that sum for as long as datagrams are injected."""
 
     def __init__(self, pipeline: Pipeline, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -64,7 +64,7 @@ class Jobs:
                 self._begin(worker, number, 0)
 
     def _begin(self, worker: SimWorker, number: int, at: int) -> None:
-        """The next sum; all ranks do as many, so the first one that stops decides for all."""
+        """Begins the next sum. All ranks do equally many: the first rank that stops decides for all."""
         sums = self.reductions[number]
         if at == len(sums):
             if self.stop:
@@ -77,7 +77,7 @@ class Jobs:
         )
 
     def disturb(self, total: int, inject: Callable[[int], None]) -> None:
-        """Injects so many datagrams, batch by batch, while sums are under way; then checks every sum."""
+        """Injects datagrams in batches while sums are under way, then checks every sum."""
         done = 0
 
         def batch() -> None:
@@ -104,7 +104,7 @@ class Jobs:
 
 
 class AtSwitch:
-    """Damaged frames for a switch's ports, and what becomes of each."""
+    """Injects damaged frames into a switch, and classifies what it does with each."""
 
     def __init__(self, jobs: Jobs) -> None:
         self.jobs = jobs
@@ -146,7 +146,7 @@ class AtSwitch:
                 # the frame is cut, or the datagram in it
                 yield where, cut(rng, frame, least=34)
                 yield where, _frame(*ends, cut(rng, payload))
-                # damaged where it is checked; of control messages a switch looks at nothing
+                # damaged in a field that the switch checks; it checks none of control messages
                 if kind is not Kind.CONTROL:
                     slots = PLACES["slot"][:-4]  # there are 16
                     yield where, flip_some(rng, frame, [8 * HEADERS_BYTES + p for p in [*CHECKED, *slots]])
@@ -157,7 +157,7 @@ class AtSwitch:
                 if kind is Kind.DATA:
                     beyond = PLACES["bits_hi"]  # the jobs have three contributions
                     yield where, flip(frame, [8 * HEADERS_BYTES + rng.choice(beyond)])
-                # from where no member is: anything in them may be damaged
+                # from a port without a member: any field may be damaged
                 if kind is not Kind.CONTROL:
                     stranger = Endpoint(mac_for(STRANGER[0]), STRANGER)
                     yield where, _frame(stranger, ends[1], payload)
@@ -223,7 +223,7 @@ def _frame(source: Endpoint, target: Endpoint, payload: bytes) -> bytes:
 
 
 def test_a_switch_refuses_or_passes_on_and_never_adds(pipeline: Pipeline) -> None:
-    """What it bridges is refused by the host that gets it; frames with a bad IPv4 checksum end like in any router."""
+    """A host refuses what the switch bridges to it; frames with a bad IPv4 checksum are dropped, as by any router."""
     jobs = Jobs(pipeline, seed=1)
     site = AtSwitch(jobs)
     jobs.disturb(FOR_SWITCH, site.inject)
@@ -235,7 +235,7 @@ def test_a_switch_refuses_or_passes_on_and_never_adds(pipeline: Pipeline) -> Non
 
 
 def test_a_members_packets_with_other_flags_or_slots_cost_time_only(pipeline: Pipeline) -> None:
-    """Nobody can tell these from valid packets; bits say what is in them, so they do no harm wherever they are added."""
+    """These packets are valid; their bits say what they contribute, so no sum is wrong wherever they are added."""
     jobs = Jobs(pipeline, seed=4)
     switch = jobs.cluster.world.root.switch
     seen = Seen()
@@ -312,7 +312,7 @@ def test_a_worker_refuses_and_counts(pipeline: Pipeline) -> None:
 
 
 def _nonsense(rng: random.Random) -> dict[str, Any]:
-    """What a worker is told that means nothing to it, or lacks what it should have."""
+    """Control messages for a worker that are unexpected or lack fields."""
     return rng.choice(
         [
             {"type": "recall"},

@@ -1,9 +1,9 @@
-"""Descriptions of worlds: the same for the same seed, and together everything that there should be."""
+"""Drawn worlds: a seed always gives the same one, and together they cover every kind of fault and setting."""
 
 import json
 
 from sa_atp.lab.soak.draw import draw
-from sa_atp.lab.soak.scene import Fault, JobScene, Kind, Scene
+from sa_atp.lab.soak.scene import Fault, FaultKind, JobScene, Scene
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import LANE_BUILDS
 
@@ -15,13 +15,13 @@ def test_a_seed_is_one_world() -> None:
     assert len({json.dumps(scene.as_dict()) for scene in SCENES}) == len(SCENES)
 
 
-def test_everything_is_among_them() -> None:
+def test_all_settings_are_drawn() -> None:
     jobs = [job for scene in SCENES for job in scene.jobs]
     faults = [fault for scene in SCENES for fault in scene.faults]
-    assert {fault.kind for fault in faults} == set(Kind)
+    assert {fault.kind for fault in faults} == set(FaultKind)
     assert any(fault.at_us < 0 for fault in faults)
     assert any(
-        fault.kind is Kind.PAUSE_SERVER and 5_000_000 < fault.for_us < 10_000_000
+        fault.kind is FaultKind.PAUSE_SERVER and 5_000_000 < fault.for_us < 10_000_000
         for scene in SCENES
         for fault in scene.faults
         if any(job.help is HelpGrade.STEAL for job in scene.jobs)
@@ -42,7 +42,7 @@ def test_everything_is_among_them() -> None:
     assert {scene.may_fail for scene in SCENES} == {True, False}
 
 
-def test_every_world_can_be() -> None:
+def test_every_drawn_world_is_valid() -> None:
     for scene in SCENES:
         assert scene.quota <= scene.slots
         for job in scene.jobs:
@@ -55,19 +55,19 @@ def test_every_world_can_be() -> None:
             assert fault.rank < scene.jobs[fault.job].ranks
 
 
-def test_most_are_small() -> None:
+def test_most_worlds_are_small() -> None:
     ranks = sorted(sum(job.ranks for job in scene.jobs) for scene in SCENES)
     assert ranks[len(ranks) // 2] < 8
 
 
-def test_a_world_says_what_it_is() -> None:
+def test_the_description_in_words() -> None:
     scene = Scene(
         seed=7,
         leaves=2,
         jobs=(JobScene(ranks=3, help=HelpGrade.STEAL, lengths=(5, 5), magnitudes=(1, 2), shapes=("whole", "normal")),),
         faults=(
-            Fault(kind=Kind.RESTART_SWITCH, at_us=5, for_us=100, switch=1),
-            Fault(kind=Kind.KILL_WORKER, at_us=-9, for_us=0, rank=2),
+            Fault(kind=FaultKind.RESTART_SWITCH, at_us=5, for_us=100, switch=1),
+            Fault(kind=FaultKind.KILL_WORKER, at_us=-9, for_us=0, rank=2),
         ),
     )
     said = "\n".join(scene.words())
@@ -81,17 +81,17 @@ def test_a_world_says_what_it_is() -> None:
         assert words in said
 
 
-def test_what_ends_jobs_and_what_does_not() -> None:
+def test_which_faults_end_jobs() -> None:
     def with_faults(*faults: Fault) -> Scene:
         return Scene(seed=0, jobs=(JobScene(ranks=2),), faults=faults)
 
-    short = Fault(kind=Kind.PAUSE_SERVER, at_us=0, for_us=3_000_000)
+    short = Fault(kind=FaultKind.PAUSE_SERVER, at_us=0, for_us=3_000_000)
     assert not with_faults(short, short).may_fail
     assert with_faults(short, short, short).may_fail
-    assert with_faults(Fault(kind=Kind.RESTART_WORKER, at_us=0, for_us=1)).may_fail
+    assert with_faults(Fault(kind=FaultKind.RESTART_WORKER, at_us=0, for_us=1)).may_fail
 
 
-def test_some_have_wide_bitmaps_and_use_them() -> None:
+def test_some_worlds_have_wide_bitmaps_and_use_them() -> None:
     wide = [scene for scene in SCENES if scene.contributions > 64]
     assert {scene.lanes for scene in wide} == {256}
     assert any(job.contributions > 64 for scene in wide for job in scene.jobs)

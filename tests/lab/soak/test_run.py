@@ -1,4 +1,4 @@
-"""Many worlds: a quick soak, in one process and in several, and what is said of those that fail."""
+"""The soak command: a quick run, in one process and in several, and its reports of failures."""
 
 import gc
 import json
@@ -8,7 +8,7 @@ import pytest
 
 from sa_atp.cli import main
 from sa_atp.lab.soak import run as soak
-from sa_atp.lab.soak.run import WARM_LOTS, Lot, Result
+from sa_atp.lab.soak.run import WARM_LOTS, Lot, SoakResult
 from sa_atp.protocol.server.sums import SumStore
 
 from .worlds import small
@@ -18,9 +18,9 @@ FAILING = ["soak", "--first", "17", "--seeds", "2"]  # see the mutant below
 
 
 def test_a_quick_soak() -> None:
-    """The first worlds of those that `sa-atp soak` runs; any that fails says how to run it again."""
+    """The first worlds that `sa-atp soak` runs; a failure prints the command that repeats it."""
     told: list[int] = []
-    result = soak.soak(0, QUICK, told=lambda found: told.append(found.seeds))
+    result = soak.soak(0, QUICK, on_progress=lambda found: told.append(found.seeds))
     assert not result.is_bad, json.dumps(result.as_dict(), indent=1)
     assert (result.seeds, told) == (QUICK, [20, 40])
     assert result.total.sums > 100
@@ -36,14 +36,14 @@ def test_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "LOT", 2)
     one, two = (soak.soak(40, 5, jobs=jobs).as_dict() for jobs in (1, 2))
     for found in (one, two):
-        for name in ("elapsed_s", "memory_mb"):  # which are the machine's
+        for name in ("elapsed_s", "memory_mb"):  # which depend on the machine
             del found[name]
     assert one == two
     assert one["seeds"] == 5
 
 
 def test_memory_that_grows_is_bad() -> None:
-    result = Result(0)
+    result = SoakResult(0)
     for lot in range(3 * WARM_LOTS):
         result.take(Lot(0, 20, process=1, memory_mb=100.0 + 20.0 * max(0, lot - WARM_LOTS + 1)))
     assert result.growth_mb == pytest.approx(20.0 * 2 * WARM_LOTS)
@@ -52,9 +52,9 @@ def test_memory_that_grows_is_bad() -> None:
 
 
 def test_worlds_that_stay_in_memory_are_bad() -> None:
-    result = Result(0)
+    result = SoakResult(0)
     result.take(Lot(0, 20, alive=2))
-    assert result.problems == ["2 worlds that are over are still in memory"]
+    assert result.problems == ["2 worlds are still in memory after they ended"]
 
 
 # --- the command --------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_worlds_that_stay_in_memory_are_bad() -> None:
 
 @pytest.fixture
 def mutant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parameter server that adds one too many to every sum that it completes, in worlds where it does."""
+    """A parameter server that adds 1 to every sum that it completes."""
     merge = SumStore._merge
 
     def off_by_one(self: SumStore, page: Any, at: Any, *arguments: Any) -> Any:
@@ -74,8 +74,8 @@ def mutant(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak, "draw", lambda seed: small(ranks=2, seed=seed, aggregates=False))
 
 
-def test_the_same_worlds_leave_nothing_more_each_time() -> None:
-    """What memory a run takes depends on the worlds that it has had, not on how many they were."""
+def test_repeated_worlds_take_no_more_memory() -> None:
+    """The memory of a run does not grow with the number of worlds."""
     objects = []
     for _ in range(3):
         soak.run_lot(0, 6, None, shrinks=False)
@@ -83,7 +83,7 @@ def test_the_same_worlds_leave_nothing_more_each_time() -> None:
     assert objects[2] <= objects[1] + 50  # the first time loads what is then kept; pytest has some of its own
 
 
-def test_what_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_output_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["soak", "--seeds", "3"]) == 0
     out, err = capsys.readouterr()
     assert out.startswith("3 worlds in ")
@@ -109,7 +109,7 @@ def test_worlds_in_words(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("mutant")
 def test_a_world_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is shrunk, and said with its last packets; the command that is named repeats it, to the letter."""
+    """The command prints the shrunk world and its last packets; the printed command repeats this output exactly."""
     assert main(FAILING) == 1
     out = capsys.readouterr().out
     assert out.startswith("seed 17 FAILED: sum: job 0, sum 0, rank ")

@@ -1,4 +1,4 @@
-"""Shrinking: it ends, what it finds fails in the same way, and is small."""
+"""Shrinking ends, with a small world that fails in the same way."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import pytest
 from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.run import broken_in
-from sa_atp.lab.soak.scene import Kind, Scene
+from sa_atp.lab.soak.scene import FaultKind, Scene
 from sa_atp.lab.soak.shrink import shrink, smaller
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.sums import SumStore
@@ -15,7 +15,7 @@ from sa_atp.protocol.server.sums import SumStore
 from .worlds import small
 
 
-def test_every_candidate_is_another_world_that_can_be() -> None:
+def test_every_candidate_is_valid_and_differs() -> None:
     for seed in range(150):
         scene = draw(seed)
         for candidate in smaller(scene):
@@ -26,14 +26,14 @@ def test_every_candidate_is_another_world_that_can_be() -> None:
             for fault in candidate.faults:
                 assert fault.rank < candidate.jobs[fault.job].ranks
                 assert fault.switch <= candidate.leaves
-                assert fault.kind is not Kind.CUT_LEAF or fault.switch >= 1
+                assert fault.kind is not FaultKind.CUT_LEAF or fault.switch >= 1
 
 
-def test_it_comes_down_to_what_matters() -> None:
-    """Whatever fails because a switch restarts needs nothing else."""
+def test_only_the_relevant_fault_remains() -> None:
+    """The world fails if a switch restarts; shrinking removes everything else."""
 
     def fails(scene: Scene) -> Broken | None:
-        restarts = any(fault.kind is Kind.RESTART_SWITCH for fault in scene.faults)
+        restarts = any(fault.kind is FaultKind.RESTART_SWITCH for fault in scene.faults)
         return Broken("sum", "wrong") if restarts and scene.links.loss else None
 
     scenes = [scene for scene in map(draw, range(400)) if fails(scene)]
@@ -48,7 +48,7 @@ def test_it_comes_down_to_what_matters() -> None:
         assert why.what == "sum"
 
 
-def test_what_fails_otherwise_does_not_count() -> None:
+def test_a_violation_of_another_kind_does_not_count() -> None:
     scene = draw(3)
     found, why = shrink(scene, Broken("sum", "wrong"), lambda _: Broken("hang", "for ever"))
     assert found == scene
@@ -68,7 +68,7 @@ def test_it_ends_after_so_many_runs() -> None:
 
 
 def test_a_mutant_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that loses a contribution in every complete sum: one rank is enough to see it."""
+    """A server loses a contribution in every complete sum: one rank is enough to show it."""
     merge = SumStore._merge
 
     def off_by_one(self: SumStore, page, at, bits, stream, lanes):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""Worlds that are sound pass; those with a mutant in them are found out, each by what it breaks."""
+"""Correct worlds pass; each mutant of the code under test is found by the invariant that it breaks."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from sa_atp.lab.soak import run as soak_run
 from sa_atp.lab.soak import world as soak_world
 from sa_atp.lab.soak.invariants import Broken, check_error
 from sa_atp.lab.soak.run import run_scene
-from sa_atp.lab.soak.scene import Fault, Kind, Scene
+from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
 from sa_atp.lab.soak.transcript import Transcript
 from sa_atp.net.session import Session
 from sa_atp.protocol.job.errors import TransportError, WorkerLostError
@@ -42,7 +42,7 @@ def test_a_sound_world_ends_with_all_sums() -> None:
 
 
 def test_a_rank_that_computes_for_long_is_no_hang() -> None:
-    """256 pieces of work on a rank ten times slower: nobody comes any further for 25.6 s."""
+    """256 micro-batches on a rank ten times slower: no rank makes progress for 25.6 s."""
     scene = small(ranks=2, lanes=256, contributions=512)
     job = replace(scene.jobs[0], micro_batches=256, compute_us=10_000, slow=(0,), slowdown=10)
     outcome = run_scene(replace(scene, jobs=(job,)))
@@ -67,21 +67,21 @@ def test_what_a_transcript_says_of_packets() -> None:
         assert words in said
 
 
-def test_who_leaves_while_cut_off_is_lost_to_those_who_stay() -> None:
-    cut = small(faults=(Fault(kind=Kind.CUT_WORKER, at_us=0, for_us=2_000_000, rank=1),))
+def test_a_rank_that_leaves_while_cut_off_counts_as_lost() -> None:
+    cut = small(faults=(Fault(kind=FaultKind.CUT_WORKER, at_us=0, for_us=2_000_000, rank=1),))
     lost = WorkerLostError((1,), "not heard of for 10.0 s")
     check_error(cut, 0, lost, gone={1}, left={1})
-    with pytest.raises(Broken, match="nothing in this world justifies WorkerLostError"):
+    with pytest.raises(Broken, match="no fault of this world is long or severe enough for WorkerLostError"):
         check_error(cut, 0, lost, gone=())  # it has not left
-    with pytest.raises(Broken, match="nothing in this world justifies WorkerLostError"):
+    with pytest.raises(Broken, match="no fault of this world is long or severe enough for WorkerLostError"):
         check_error(small(), 0, lost, gone={1}, left={1})  # it was in reach
     absent = TransportError("job 'job 0': after 30.0 s these ranks have not joined: 1")
     check_error(cut, 0, absent, gone={1}, left={1})
-    with pytest.raises(Broken, match="nothing in this world justifies TransportError"):
+    with pytest.raises(Broken, match="no fault of this world is long or severe enough for TransportError"):
         check_error(cut, 0, absent, gone=(), left=())
 
 
-FAULTS = [Fault(kind=kind, at_us=50, for_us=300_000, switch=kind is Kind.CUT_LEAF, rank=1) for kind in Kind]
+FAULTS = [Fault(kind=kind, at_us=50, for_us=300_000, switch=kind is FaultKind.CUT_LEAF, rank=1) for kind in FaultKind]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.kind.name.lower())
@@ -90,7 +90,7 @@ def test_faults_end_as_they_should(fault: Fault) -> None:
     outcome = run_scene(scene)
     if not scene.may_fail:
         assert (outcome.done, outcome.errors) == (3, 0)
-    elif fault.kind is Kind.KILL_WORKER:
+    elif fault.kind is FaultKind.KILL_WORKER:
         assert outcome.done == 0
     else:
         assert outcome.errors > 0
@@ -98,17 +98,17 @@ def test_faults_end_as_they_should(fault: Fault) -> None:
 
 
 def test_silence_beyond_the_bound_is_an_error_and_then_all_goes_on() -> None:
-    fault = Fault(kind=Kind.PAUSE_SERVER, at_us=50, for_us=12_000_000)
+    fault = Fault(kind=FaultKind.PAUSE_SERVER, at_us=50, for_us=12_000_000)
     outcome = run_scene(small(lengths=(2000,) * 3, slots=1, quota=1, faults=(fault,)))
     assert outcome.errors >= 3
     assert outcome.done == 3
 
 
 def test_a_server_that_is_away_for_long_holds_up_help_only_for_so_long() -> None:
-    """A rank has left a part of its shard to others, and nobody hears of it for 6 s: no error is due to that."""
+    """Helpers compute a part of a rank's shard while the server is silent for 6 s: no rank gets an error."""
     scene, links = helped(ranks=2), LinkSettings(loss=0.01)
     job = replace(scene.jobs[0], slowdown=3, lengths=(8000,) * 2, shapes=("whole",) * 2)
-    fault = Fault(kind=Kind.PAUSE_SERVER, at_us=13_000, for_us=6_000_000)
+    fault = Fault(kind=FaultKind.PAUSE_SERVER, at_us=13_000, for_us=6_000_000)
     outcome = run_scene(replace(scene, seed=55, links=links, trunk=links, jobs=(job,), slots=1024, faults=(fault,)))
     assert (outcome.done, outcome.errors) == (2, 0)
     assert outcome.virtual_us < fault.for_us + 2_000_000
@@ -128,7 +128,7 @@ def test_a_server_that_adds_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
     def twice(self: SumStore, page: Any, at: Any, bits: Any, stream: Any, lanes: Any) -> Any:
         known = page.bits[at]
-        page.bits[at] &= ~bits  # it forgets that it has these
+        page.bits[at] &= ~bits  # the mutant forgets these contributions
         found = merge(self, page, at, bits, stream, lanes)
         page.bits[at] |= known
         return found
@@ -144,7 +144,7 @@ def test_a_switch_that_adds_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
     def forgetful(self: Pipeline, *arguments: Any) -> Any:
         nonlocal count
         count += 1
-        if count % 3 == 0:  # what is in slots is not known any more to be there
+        if count % 3 == 0:  # the mutant forgets which contributions slots have
             self.register("offered_lo.offered")[:] = 0
         return process(self, *arguments)
 
@@ -161,14 +161,14 @@ def test_a_rank_that_has_another_sum_is_found(monkeypatch: pytest.MonkeyPatch) -
         return done
 
     monkeypatch.setattr(Worker, "result", other)
-    assert "other values than another rank has" in broken(small()).detail
+    assert "its values differ from another rank's" in broken(small()).detail
 
 
 def test_a_worker_that_is_deaf_to_results_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Receiver, "take", lambda self, *arguments: None)
     found = broken(small())
     assert found.what == "hang"
-    assert "no rank has come any further" in found.detail
+    assert "no rank makes progress" in found.detail
     assert "rank 2: window" in found.detail
 
 
@@ -195,10 +195,10 @@ def test_a_bound_that_is_too_short_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(
         "sa_atp.protocol.server.server_events.ServerSettings.__init__", _settings(dead_after_us=1_000_000)
     )
-    fault = Fault(kind=Kind.PAUSE_WORKER, at_us=50, for_us=3_000_000)
+    fault = Fault(kind=FaultKind.PAUSE_WORKER, at_us=50, for_us=3_000_000)
     found = broken(small(lengths=(2000,) * 3, links=LinkSettings(), trunk=LinkSettings(), faults=(fault,)))
     assert found.what == "error"
-    assert "nothing in this world justifies WorkerLostError: lost rank 0" in found.detail
+    assert "no fault of this world is long or severe enough for WorkerLostError: lost rank 0" in found.detail
 
 
 def _settings(**changed: Any) -> Callable[..., None]:
@@ -236,7 +236,7 @@ def test_an_exception_that_a_future_swallows_is_found(monkeypatch: pytest.Monkey
     assert "ZeroDivisionError" in broken(small()).detail
 
 
-def test_books_that_are_wrong_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_counters_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     receive = Worker.receive
 
     def miscounted(self: Worker, bursts: Sequence[Any], now_us: int) -> None:

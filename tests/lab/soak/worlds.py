@@ -1,4 +1,4 @@
-"""What the tests of the soak share: small worlds."""
+"""Small worlds for the tests of the soak."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,7 +9,7 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 
 
 def small(ranks: int = 3, lengths: tuple[int, ...] = (200, 200), **options: Any) -> Scene:
-    """A job whose links lose and double packets. Args: options: of the scene."""
+    """A scene with one job, whose links lose and duplicate packets. Args: options: further fields of the scene."""
     job = JobScene(
         ranks=ranks, lengths=lengths, magnitudes=(0,) * len(lengths), shapes=("normal",) * len(lengths), keyed=True
     )

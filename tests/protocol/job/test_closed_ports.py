@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import OperationTimeoutError, ParameterServerLostError, WorkerLostError
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Alive, Failure, Progress, ReportTimeout, decode_request, encode

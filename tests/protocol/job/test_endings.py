@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import WorkerLostError
 from sa_atp.protocol.job.horizon import HORIZON
 from sa_atp.protocol.packets.control import Fetch, encode

@@ -10,7 +10,7 @@ import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import (
     JobRestartedError,
     MismatchError,

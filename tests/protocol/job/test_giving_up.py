@@ -7,7 +7,7 @@ import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
 from sa_atp.lab.simulator.network import Link, LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import NonFiniteError, OperationTimeoutError, TransportError, WorkerLostError
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.packets.frames import datagram

@@ -9,7 +9,7 @@ import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.protocol.job.errors import WorkerLostError
 from sa_atp.protocol.packets.message_fields import HelpGrade

@@ -17,7 +17,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError, ValuesChangedError
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from helpers.cluster import SECOND_US, Cluster, Reduction
 
-from sa_atp.lab.simulator.nodes import Host
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.nodes import SimHost
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import ParameterServerLostError, WorkerLostError
 from sa_atp.protocol.job.membership import Joining, JoinRequest
 from sa_atp.protocol.job.standstill import LATE_US, stood_still_us
@@ -33,7 +33,7 @@ def begin(workers: list[SimWorker], ranks: list[int]) -> Reduction:
     return reduction
 
 
-def stand_still(cluster: Cluster, host: Host, seconds: float) -> None:
+def stand_still(cluster: Cluster, host: SimHost, seconds: float) -> None:
     cluster.world.pause_host(host, int(seconds * SECOND_US))
     cluster.run_for(seconds + 0.001)
 

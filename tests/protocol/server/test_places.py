@@ -10,7 +10,7 @@ import pytest
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.worker import SimWorker
+from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import JobRestartedError, MismatchError, RefusedError
 from sa_atp.protocol.job.membership import GONE_US, OCCUPIED_US, REPEAT_US
 from sa_atp.protocol.server.job import Job, State
@@ -89,7 +89,7 @@ def test_a_rank_whose_time_is_up_first_is_told_the_same(
 ) -> None:
     cluster = make()
     joined(cluster, 3)
-    monkeypatch.setattr("sa_atp.lab.simulator.worker.JOIN_TIMEOUT_US", 1_000_000)
+    monkeypatch.setattr("sa_atp.lab.simulator.sim_worker.JOIN_TIMEOUT_US", 1_000_000)
     again = once_more(cluster, 1, 3)
     cluster.run(lambda: again.error is not None, 1.0 + NOTICED_S)
     assert_refused(again)

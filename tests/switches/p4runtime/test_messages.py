@@ -64,7 +64,7 @@ def test_a_message_within_a_message_survives(variables: dict[str, str]) -> None:
 def test_training_does_not_import_protobuf() -> None:
     """The version of protobuf, and its implementation, concern only switches and controllers."""
     code = (
-        "import sys, os, sa_atp.net.communicator, sa_atp.lab.backends.worker, sa_atp.lab.parameters.client\n"
+        "import sys, os, sa_atp.net.communicator, sa_atp.lab.backends.worker_process, sa_atp.lab.parameters.client\n"
         "try: import sa_atp.ddp\n"
         "except Exception: pass  # PyTorch is not everywhere\n"
         f"assert {VARIABLE!r} not in os.environ\n"

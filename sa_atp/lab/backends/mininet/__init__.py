@@ -1,13 +1,13 @@
 """Runs in Mininet: switches, hosts and links as processes, network namespaces and veth pairs, on one machine, as root.
 
-    layout    what a network consists of (pure)
-    parts     what must be on the machine
+    layout    the description of a network (pure)
+    parts     requirements on the machine
     nodes     Mininet's node classes of this project: switches and hosts
     links     interfaces with a rate, and offloads set right
-    network   a layout that has been built and runs
-    run       plans on it: the backend
-    cleaning  what crashed runs left
+    network   a running network, built from a layout
+    run       the backend: runs plans on such a network
+    cleaning  removal of what crashed runs left
 
-Every node, switches too, has a network namespace of its own. So nothing appears in the machine's own namespace, and
-everything is gone with the last process in it.
+Every node, switches included, has a network namespace of its own. So nothing appears in the machine's own namespace, and
+all links disappear with the last process.
 """

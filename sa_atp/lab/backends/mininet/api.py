@@ -1,4 +1,4 @@
-"""The classes of Mininet that are used here, imported without its warnings."""
+"""The classes of Mininet that this package uses, imported without Mininet's warnings."""
 
 import warnings
 
@@ -8,7 +8,7 @@ with warnings.catch_warnings():
     from mininet.net import Mininet
     from mininet.node import Host, Switch
 
-# Mininet would raise limits of the whole machine (sysctl), and leave them so. Nothing here needs that.
+# keeps Mininet from raising limits of the whole machine (sysctl) for good, which this package does not need
 Mininet.inited = True
 
 __all__ = ["Host", "Intf", "Link", "Mininet", "Switch"]

@@ -1,4 +1,4 @@
-"""CPU quotas of hosts, by control groups: of version 2, or of version 1 where its cpu controller is mounted."""
+"""CPU quotas of hosts, by control groups of version 2, or of version 1 if its cpu controller is mounted."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 from sa_atp.basics.errors import MissingPartError, SaAtpError
 
 PREFIX = "sa-atp-"
-# Short, so that a host that has used up its share is slow, rather than asleep for long and fast in between.
+# Short, so that a limited host is evenly slow, instead of fast until its share is used up and then asleep.
 PERIOD_US = 20_000
 LEAST_QUOTA_US = 1_000  # the kernel's limit
 ROOT = Path("/sys/fs/cgroup")
@@ -17,10 +17,10 @@ ROOT = Path("/sys/fs/cgroup")
 
 @cache
 def base() -> Path:
-    """Where groups are made. Raises: MissingPartError: the machine has no control groups that limit CPU time."""
+    """The folder for groups. Raises: MissingPartError: the machine has no control groups that limit CPU time."""
     controllers = ROOT / "cgroup.controllers"
     if controllers.is_file() and "cpu" in controllers.read_text().split():
-        with contextlib.suppress(OSError):  # it may be on already, or not ours to switch on
+        with contextlib.suppress(OSError):  # it may be enabled already, or we may lack permission
             (ROOT / "cgroup.subtree_control").write_text("+cpu")
         if "cpu" in (ROOT / "cgroup.subtree_control").read_text().split():
             return ROOT
@@ -34,11 +34,11 @@ def base() -> Path:
 
 
 class CpuGroup:
-    """Processes that may use a share of one core together."""
+    """A control group: its processes together may use a share of one core."""
 
     def __init__(self, name: str) -> None:
         """Makes the group. Raises: MissingPartError, SaAtpError."""
-        # whoever finds it later can tell whether its owner still lives
+        # the name tells later whether the owner still lives
         self.folder = base() / f"{PREFIX}{os.getpid()}-{name}"
         try:
             self.folder.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ class CpuGroup:
             raise SaAtpError(f"{self.folder}: {error.strerror}") from None
 
     def limit(self, share: float | None) -> None:
-        """Args: share: of one core, 0.25 is a quarter; None: no limit. Raises: SaAtpError."""
+        """Sets the limit. Args: share: of one core, as 0.25 for a quarter; None: no limit. Raises: SaAtpError."""
         period_us = PERIOD_US
         quota_us = -1 if share is None else round(share * period_us)
         if share is not None and quota_us < LEAST_QUOTA_US:
@@ -58,14 +58,14 @@ class CpuGroup:
                 (self.folder / "cpu.cfs_period_us").write_text(str(period_us))
                 (self.folder / "cpu.cfs_quota_us").write_text(str(quota_us))
         except OSError as error:
-            raise SaAtpError(f"{self.folder}: the kernel takes no CPU quota: {error.strerror}") from None
+            raise SaAtpError(f"{self.folder}: the kernel refuses a CPU quota: {error.strerror}") from None
 
     def inside(self) -> list[str]:
-        """What to put before a command to run it in the group."""
+        """The prefix of a command that runs it in the group."""
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
 
     def used_s(self) -> float:
-        """CPU time that its processes have used, in seconds."""
+        """CPU time of its processes so far, in seconds."""
         try:
             for line in (self.folder / "cpu.stat").read_text().splitlines():
                 if line.startswith("usage_usec"):
@@ -75,7 +75,7 @@ class CpuGroup:
         return 0.0
 
     def remove(self) -> None:
-        """Call it when its processes have ended; the kernel may take a moment to notice."""
+        """Removes the group. Call it after its processes have ended; it waits a moment for the kernel to notice."""
         for _ in range(50):
             try:
                 self.folder.rmdir()

@@ -1,8 +1,8 @@
-"""What crashed runs left on the machine, and its removal.
+"""Removal of what crashed runs left on the machine.
 
-Processes of a run end with the process that started them (see runs.processes), and with the last process of a namespace
-its links are gone. So what can be left is little: control groups, folders of sockets, and, where a process was started by
-hand or the tie to the parent did not work, a process. Everything is removed only if the run that made it is over.
+Processes of a run end with the process that started them (see runs.processes), and links disappear with the last process of
+their namespace. So little can be left: control groups, folders of sockets, and processes that were started by hand or could
+not be tied to their parent. Each is removed only if the run that made it is over.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ SHELL = re.compile(rb"mininet:[^\0]+")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Leftover:
-    """Something that a run left behind."""
+    """An object that a run left behind."""
 
     kind: str
     """process, control group, folder or interface"""
@@ -35,12 +35,12 @@ class Leftover:
 
 
 def owner_mark() -> str:
-    """Names this process for good: process ids are used again, but not with the same start time."""
+    """A unique name of this process: process ids are reused, but not with the same start time."""
     return f"{os.getpid()}:{_start_ticks(os.getpid())}"
 
 
 def clean(*, dry_run: bool = False) -> list[Leftover]:
-    """Removes what runs left whose process is gone. Returns: what was found."""
+    """Removes what ended runs left. Args: dry_run: only lists it. Returns: what was found."""
     found = []
     for pid, name in _orphans():
         found.append(Leftover(kind="process", name=f"{pid} {name}"))
@@ -73,7 +73,7 @@ def _groups() -> Iterator[Path]:
 
 
 def _orphans() -> Iterator[tuple[int, str]]:
-    """Processes of runs that are over, and shells of Mininet's nodes that nobody reads any more."""
+    """Processes of ended runs, and orphaned shells of Mininet's nodes."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
@@ -82,7 +82,7 @@ def _orphans() -> Iterator[tuple[int, str]]:
             environment = (entry / "environ").read_bytes()
             parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
-            continue  # it has ended meanwhile
+            continue  # the process has ended meanwhile
         mark = re.search(rb"(?:^|\0)" + OWNER.encode() + rb"=([0-9]+:[0-9]+)", environment)
         words = b" ".join(command.split(b"\0")).decode(errors="replace").strip()
         if mark is not None:
@@ -104,7 +104,7 @@ def _lives(mark: str) -> bool:
 
 
 def _start_ticks(pid: int) -> str:
-    """When a process started, in clock ticks since the machine did; "" if it does not exist."""
+    """Start time of a process, in clock ticks since boot; "" if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,4 +1,4 @@
-"""What a network consists of, before anything is built: hosts, switches, cables, and which way leads where.
+"""The description of a network before it is built: hosts, switches, cables, and routes.
 
 star        w0 w1 ... ── s1 ── ps
 two-level   w0 w2 ... ── leaf1 ──┐
@@ -17,37 +17,37 @@ from sa_atp.switches.control.jobspec import DROP_PORT, Level
 
 HostRole = Literal["worker", "server", "traffic"]
 
-NEIGHBOURS = ipaddress.IPv4Network("10.0.0.0/8")  # of all hosts, whatever switch they are at
-MOST_PORT = DROP_PORT - 1  # of a switch
-# Interfaces are called after their node and port, in at most 15 letters: "NAME-eth0" of a host, "NAME-eth510" of a switch
+NEIGHBOURS = ipaddress.IPv4Network("10.0.0.0/8")  # the subnet of all hosts
+MOST_PORT = DROP_PORT - 1  # largest port number of a switch
+# Interface names are "NAME-eth0" of a host and "NAME-eth510" of a switch, with at most 15 letters
 HOST_NAME_LETTERS = 15 - len("-eth0")
 SWITCH_NAME_LETTERS = 15 - len(f"-eth{MOST_PORT}")
 LEAST_DELAY_US = 50
-# UDP and TCP ports of background traffic, by which links tell it from everything else: 5200 to 5215
+# UDP and TCP ports of background traffic, by which links classify it: 5200 to 5215
 BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LinkQuality:
-    """Both directions of a link alike."""
+    """The settings of a link, for both directions."""
 
     rate_mbps: float | None = None
-    """None: as fast as the machine."""
+    """None: unlimited."""
     delay_us: int = 0
     jitter_us: int = 0
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
     queue_packets: int = 1000
-    """Packets that wait for the wire; one more is dropped."""
+    """Capacity of the queue; further packets are dropped."""
     mtu: int = 1500
     """Bytes of the largest IP packet that it carries."""
     own_share: float = 1.0
-    """What a host's own traffic is sure of on its way up; the rest is for background traffic, as long as there is some."""
+    """Share of the link guaranteed to the host's own traffic on the way up; background traffic may take the rest."""
 
     @property
     def needs_emulation(self) -> bool:
-        """Whether it asks for more than a rate, and than the delay that a veth and two processes have anyway."""
+        """Whether the link needs emulation beyond a rate: a veth and two processes have a small delay anyway."""
         return bool(self.delay_us >= LEAST_DELAY_US or self.jitter_us or self.loss or self.duplicate or self.reorder)
 
 
@@ -79,15 +79,15 @@ class Cable:
     quality: LinkQuality = field(default_factory=LinkQuality)
 
 
-class Layout:
-    """A network on paper."""
+class NetworkLayout:
+    """The nodes and cables of a network."""
 
     def __init__(self) -> None:
         self.hosts: dict[str, HostNode] = {}
         self.switches: dict[str, SwitchNode] = {}
         self.cables: list[Cable] = []
 
-    # --- drawing ------------------------------------------------------------------------------------------------------
+    # --- building -----------------------------------------------------------------------------------------------------
 
     def add_host(self, host: HostNode) -> None:
         self.hosts[host.name] = host
@@ -98,7 +98,7 @@ class Layout:
     def connect(
         self, node: str, other: str, quality: LinkQuality, *, port: int | None = None, other_port: int | None = None
     ) -> None:
-        """Draws a link. Args: port, other_port: of switches; default: the first free. Raises: UserError: no port is."""
+        """Adds a link. Args: port, other_port: of switches; default: the first free. Raises: UserError: none is free."""
         port = self._free_port(node) if port is None else port
         other_port = self._free_port(other) if other_port is None else other_port
         self.cables.append(Cable(node=node, other=other, port=port, other_port=other_port, quality=quality))
@@ -109,13 +109,13 @@ class Layout:
         used = {port for port, _ in self.neighbours(node)}
         port = next(number for number in itertools.count(1) if number not in used)
         if port > MOST_PORT:
-            raise UserError(f"switch {node}: all of its ports, 1 to {MOST_PORT}, have a link: one more is needed")
+            raise UserError(f"switch {node}: all of its ports, 1 to {MOST_PORT}, are in use, and one more is needed")
         return port
 
-    # --- looking ------------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     def neighbours(self, node: str) -> list[tuple[int, str]]:
-        """(own port, neighbour) of every link of a node."""
+        """(port, neighbour) of every link of a node."""
         found = [(c.port, c.other) for c in self.cables if c.node == node]
         return found + [(c.other_port, c.node) for c in self.cables if c.other == node]
 
@@ -134,11 +134,11 @@ class Layout:
 
     @property
     def root(self) -> SwitchNode:
-        """The last switch that aggregates."""
+        """The root switch of aggregation."""
         return next(s for s in self.switches.values() if s.level == "root")
 
     def ports(self, switch: str) -> dict[str, int]:
-        """For each host's IP address the port of a switch that is the shortest way to it."""
+        """By IP address of each host: the port of a switch on the shortest path to it."""
         found: dict[str, int] = {}
         reached = {switch}
         queue: deque[tuple[str, int]] = deque()
@@ -158,14 +158,14 @@ class Layout:
         return found
 
     def port_towards(self, switch: str, other: str) -> int:
-        """Port of a switch whose link leads to a neighbour."""
+        """The port of a switch towards a neighbour."""
         return next(port for port, node in self.neighbours(switch) if node == other)
 
     def switch_file(self, grpc: Mapping[str, str], mark_above: int) -> dict[str, Any]:
-        """What `sa-atp ps --switches` must know.
+        """The content of the file for `sa-atp ps --switches`.
 
-        Args: grpc: P4Runtime address of each switch; mark_above: packets that may wait at a port before others are
-            marked as congested.
+        Args: grpc: P4Runtime address of each switch; mark_above: queue length of a port above which packets are marked
+            as congested.
         """
         root = self.root.name
         switches: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ class Layout:
         return {"switches": switches}
 
     def check(self, where: str) -> None:
-        """Raises: UserError: something that cannot be built."""
+        """Raises: UserError: the network cannot be built."""
         if sum(s.level == "root" for s in self.switches.values()) != 1:
             raise UserError(f"{where}: exactly one switch must be the root of aggregation")
         root = self.root.name

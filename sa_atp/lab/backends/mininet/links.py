@@ -1,10 +1,10 @@
-"""Interfaces of emulated links: a rate by htb, a queue in front of it, and no offload that spoils what the switch sees.
+"""Interfaces of emulated links: a rate by htb, a queue in front of it, and only the offloads that the switch handles.
 
-Control messages have a queue of their own, as operators give it to signalling.
+Control messages have a queue of their own, as operators have for signalling.
 
-With offloads, a veth hands over packets whose checksums are still to be computed, and super-packets larger than a link
-carries. BMv2, which takes frames from the interface, would forward both as they are. The embedded switch knows what they
-are (net/sockets/offload.py): there, datagrams of one flow may cross a link together. TCP segments are cut by their sender.
+With offloads, a veth hands over packets without checksums, and super-packets larger than the link's MTU. BMv2, which reads
+frames from the interface, would forward both unchanged. The embedded switch handles them (net/sockets/offload.py): there,
+datagrams of one flow may cross a link as one super-packet. TCP senders segment by themselves.
 """
 
 from contextlib import closing
@@ -16,36 +16,36 @@ from sa_atp.lab.backends.mininet.layout import BACKGROUND_MASK, BACKGROUND_PORTS
 from sa_atp.net.sockets import ethtool
 
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
-SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # what datagrams in one packet need
-# A queue that is shorter than some super-packets would lose them whole, again and again.
+SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # offloads for several datagrams in one packet
+# A queue shorter than a few super-packets would drop them whole, again and again.
 LEAST_QUEUE_OF_SUPER_PACKETS = 200
-# A shaper lets a super-packet pass when its first byte may, all at once: its last datagram comes too early by the time that
-# the link would have taken for it.
+# A shaper passes a super-packet as a whole when its first byte may be sent, so its last datagram arrives too early by the
+# transmission time of the whole.
 SUPER_PACKET_BITS = 8 * 65536
 LONGEST_SUPER_PACKET_S = 0.006
-CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that cuts, and never limits
+CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that segments super-packets, at a rate that never limits
 ETHERNET_BYTES = 14
-QUANTUM_EXTRA_BYTES = 86  # that a class may send beyond a frame before it is another one's turn
-# How far a link may run ahead of its rate. The kernel's timers may be late on busy cores, and so may switches; what a link
-# does not send meanwhile would be lost for ever with a shorter burst. With a longer one, what follows idle time is fast.
+QUANTUM_EXTRA_BYTES = 86  # bytes beyond a frame that a class may send per turn
+# How far a link may run ahead of its rate. On busy cores the kernel's timers and switches may be late: with a shorter burst
+# the link would lose that time for good, with a longer one it would be too fast after an idle time.
 BURST_S = 0.002
 LEAST_BURST_FRAMES = 2.1
 BACKGROUND_QUEUE_PACKETS = 50
 SIGNALLING_TOS, SIGNALLING_MASK = 0b1010_0000, 0b1111_1100  # DSCP CS5: control messages
-SIGNALLING_SHARE = 0.1  # of the link, before anything else; it needs far less
+SIGNALLING_SHARE = 0.1  # share of the link with priority; control messages need far less
 SIGNALLING_QUEUE_PACKETS = 100
 
 
-class Port(Intf):  # type: ignore[misc]
+class LinkPort(Intf):  # type: ignore[misc]
     """An interface of a host or a switch.
 
-    Its parameter `quality` says what the link is like, see LinkQuality; `joins` whether both ends know super-packets.
+    Its parameter `quality` has the link's settings (LinkQuality); `joins` says whether both ends handle super-packets.
     """
 
     def config(  # type: ignore[override,unused-ignore]
         self, quality: LinkQuality | None = None, joins: bool = False, **params: Any
     ) -> dict[str, Any]:
-        """Mininet calls this once the interface is in its namespace. Raises: SaAtpError: a tool refuses."""
+        """Called by Mininet once the interface is in its namespace. Raises: SaAtpError: a tool fails."""
         result: dict[str, Any] = super().config(**params)
         self.joins = joins and (quality is None or _takes_super_packets(quality))
         wanted = dict.fromkeys(OFFLOADS, False)
@@ -88,10 +88,10 @@ class Port(Intf):  # type: ignore[misc]
         )  # fmt: skip
 
     def _queue(self, parent: str, packets: int) -> None:
-        if self.joins:  # a super-packet takes the room of its segments
+        if self.joins:  # a super-packet counts as its segments
             self._add(parent, "bfifo", "limit", str(packets * self._frame_bytes))
             return
-        # Senders may make super-packets whatever the interface says it can do. This cuts what is longer than its burst.
+        # Senders may make super-packets regardless of the interface's features. This segments those beyond its burst.
         number = f"{int(parent.partition(':')[2]) + CUTTERS}:"
         burst, limit = str(self._frame_bytes + QUANTUM_EXTRA_BYTES), str(packets * self._frame_bytes)
         self._add(parent, "handle", number, "tbf", "rate", CUTTER_RATE, "burst", burst, "limit", limit)

@@ -1,4 +1,4 @@
-"""A layout, built by Mininet and running: namespaces, links, switches, and the parameter server that controls them."""
+"""A running network, built from a layout with Mininet: namespaces, links, switches, and the parameter server."""
 
 import json
 import os
@@ -15,25 +15,25 @@ from typing import Any, Self
 
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.lab.backends.mininet import cleaning, parts
-from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, Layout
+from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, NetworkLayout
 from sa_atp.lab.runs.processes import Group, Process
 from sa_atp.lab.simulator.world import PLAIN_PORT
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, UDP_PORT
 from sa_atp.switches.control.fabric import mac_text
 
 READY_TIMEOUT_S = 120.0
-# Packets that may wait at a port before others are marked. Processes that share cores take and send packets in bursts: a
-# threshold below a burst would call every burst a congestion. BMv2 drops what finds 64 waiting.
+# Queue length of a port above which packets are marked. Processes that share cores send packets in bursts, and a threshold
+# below a burst would mark every burst as congestion. BMv2 drops packets beyond 64.
 MARK_ABOVE = {"embedded": 250, "bmv2": 24}
-PARAMETERS_PORT = UDP_PORT + 10  # TCP, of a server of parameters
+PARAMETERS_PORT = UDP_PORT + 10  # TCP port of a server of parameters
 
 
-class Network:
-    """Use as a context manager: everything is gone when it ends."""
+class MininetNetwork:
+    """A running network. Use it as a context manager, which removes everything at its end."""
 
     def __init__(
         self,
-        layout: Layout,
+        layout: NetworkLayout,
         *,
         switch: str,
         lanes: int,
@@ -49,7 +49,7 @@ class Network:
         switch: "embedded" or "bmv2".
         slots, slots_per_job: see `sa-atp ps`.
         logs: folder for logs, and for pcap files of switch ports.
-        seed: of what links do by chance.
+        seed: of the links' random faults.
         tell: see processes.Group.
 
         Raises: MissingPartError, UserError.
@@ -66,7 +66,7 @@ class Network:
         self.group = Group(tell)
         self.server: Process | None = None
         self._stack = ExitStack()
-        self.streams = 0  # of other traffic
+        self.streams = 0  # number of background streams
         self._net: Any = None
         layout.check("topology")
         parts.require(switch=switch)
@@ -79,7 +79,7 @@ class Network:
     # --- building -----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._stack.enter_context(_orderly_end())
+        self._stack.enter_context(_ended_by_sigterm())
         try:
             self._build()
         except BaseException:
@@ -88,9 +88,9 @@ class Network:
         return self
 
     def limit_cpus(self, slowdowns: Mapping[str, float]) -> None:
-        """Gives each host its share of the CPU. Processes start faster without, so call it when they run.
+        """Limits each host to its share of the CPU. Call it after processes have started, which is faster without limits.
 
-        Args: slowdowns: hosts that get so many times less. Raises: SaAtpError.
+        Args: slowdowns: by host: factor by which its share is smaller. Raises: SaAtpError.
         """
         for host in self.layout.hosts.values():
             if host.cpu is not None:
@@ -98,16 +98,16 @@ class Network:
 
     def _build(self) -> None:
         from sa_atp.lab.backends.mininet.api import Link, Mininet
-        from sa_atp.lab.backends.mininet.links import Port
+        from sa_atp.lab.backends.mininet.links import LinkPort
         from sa_atp.lab.backends.mininet.nodes import SWITCHES, PlainHost
 
         self.logs.mkdir(parents=True, exist_ok=True)
-        # paths of Unix sockets may not be long, and those of results are
+        # paths of Unix sockets have to be short, and those of results may be long
         mark = cleaning.owner_mark()
         self.sockets = Path(tempfile.mkdtemp(prefix=f"{cleaning.FOLDER_PREFIX}{mark.replace(':', '-')}-"))
-        os.environ[cleaning.OWNER] = mark  # for all processes of the run, the shells of nodes too
+        os.environ[cleaning.OWNER] = mark  # inherited by all processes of the run, shells of nodes included
         self._stack.callback(shutil.rmtree, self.sockets, ignore_errors=True)
-        net = Mininet(controller=None, link=Link, intf=Port, host=PlainHost, build=False)
+        net = Mininet(controller=None, link=Link, intf=LinkPort, host=PlainHost, build=False)
         self._net = net
         self._stack.callback(self._stop)
         self._stack.enter_context(self.group)
@@ -150,7 +150,7 @@ class Network:
         self._close()
 
     def _close(self) -> None:
-        with _undisturbed():
+        with _signals_deferred():
             self._stack.close()
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -166,11 +166,11 @@ class Network:
 
     @property
     def services(self) -> list[Process]:
-        """What workers need: the processes of the switches, and of the parameter server, once it has been started."""
+        """The processes that workers depend on: switches, and the parameter server once it is started."""
         return self.switches if self.server is None else [*self.switches, self.server]
 
     def trunk_bytes(self) -> dict[str, int]:
-        """For each link between switches, "leaf1-s1", the bytes that have gone up it: what the leaf's queue counts."""
+        """By link between switches, as "leaf1-s1": bytes sent up it, as the leaf's queue counts them."""
         found = {}
         for cable in self.layout.cables:
             if {cable.node, cable.other} <= self.layout.switches.keys():
@@ -189,12 +189,12 @@ class Network:
         environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Process:
-        """Starts a process on a host. Args: as those of Process; the log's name follows from the process's."""
+        """Starts a process on a host. Args: as those of Process; the log is named after the process."""
         log = self.logs / f"{name.replace(' ', '-')}.log"
         return self.group.start(name, arguments, log, environment, inside=self.node(host).inside(), **options)
 
     def start_server(self) -> str:
-        """Starts the parameter server, which brings the switches up. Returns: its address. Raises: ProcessError."""
+        """Starts the parameter server, which configures the switches. Returns: its address. Raises: ProcessError."""
         file = self.sockets / "switches.json"
         addresses = {switch.name: switch.grpc for switch in self._net.switches}
         file.write_text(json.dumps(self.layout.switch_file(addresses, MARK_ABOVE[self.switch]), indent=1))
@@ -209,7 +209,7 @@ class Network:
         return f"udp://{address}"
 
     def start_plain_server(self) -> str:
-        """Starts a parameter server that sums everything itself. Returns: its address. Raises: ProcessError."""
+        """Starts a parameter server that sums by itself. Returns: its address. Raises: ProcessError."""
         place = self.layout.server
         address = f"{place.ip}:{PLAIN_PORT}"
         process = self.start(
@@ -228,16 +228,16 @@ class Network:
 
 
 def _sent_bytes(node: Any, interface: str) -> int:
-    """What an interface has sent, with the headers of every frame: its queue counts those of super-packets, too."""
+    """Bytes that an interface has sent, with all headers, those of the segments of super-packets included."""
     out, err, status = node.pexec(["tc", "-statistics", "-json", "qdisc", "show", "dev", interface, "root"])
     if status != 0:
-        raise SaAtpError(f"{node.name}: tc cannot tell what {interface} has sent: {err.strip()}")
+        raise SaAtpError(f"{node.name}: tc cannot read the counters of {interface}: {err.strip()}")
     return sum(int(each["bytes"]) for each in json.loads(out) if each.get("root"))
 
 
 @contextmanager
-def _orderly_end() -> Iterator[None]:
-    """A termination ends the run as Ctrl-C does; and while a run is taken down, further ones must wait."""
+def _ended_by_sigterm() -> Iterator[None]:
+    """Makes SIGTERM end the run as Ctrl-C does; further signals wait until the network is removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -256,8 +256,8 @@ def _orderly_end() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Ctrl-C and termination wait until this is over."""
+def _signals_deferred() -> Iterator[None]:
+    """Defers Ctrl-C and SIGTERM until the end of the block."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -269,10 +269,10 @@ def _undisturbed() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def impairments(layout: Layout, switch: str, seed: int) -> list[str]:
-    """Options that make an embedded switch emulate what its links are like, apart from their rate.
+def impairments(layout: NetworkLayout, switch: str, seed: int) -> list[str]:
+    """Options that make an embedded switch emulate delay and faults of its links.
 
-    A link to a host is emulated at the switch in both directions, one between switches at its receiving ends.
+    Links to hosts are emulated at the switch in both directions, links between switches at their receiving ends.
     """
     found = ["--seed", str(seed)]
     for cable in layout.cables:

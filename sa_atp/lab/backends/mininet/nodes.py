@@ -1,6 +1,6 @@
 """Mininet's node classes of this project: hosts, and switches that run a P4 program.
 
-Both switches take the same parameters and serve P4Runtime; what they run is pushed to them (`sa-atp ps`, `sa-atp deploy`):
+Both switches take the same parameters and serve P4Runtime; `sa-atp ps` or `sa-atp deploy` pushes a program to them:
 
     net = Mininet(switch=EmbeddedSwitch, controller=None)      # or Bmv2Switch
     s1 = net.addSwitch("s1", lanes=256, folder=Path("logs"))
@@ -32,18 +32,18 @@ ASK_EVERY_S = 1.0
 
 
 class NamespaceNode:
-    """What hosts and switches have in common."""
+    """Base of hosts and switches."""
 
     name: str
     pid: int
 
     def inside(self) -> list[str]:
-        """What to put before a command to run it in this node's namespace."""
+        """The prefix of a command that runs it in this node's namespace."""
         return ["mnexec", "-a", str(self.pid)]
 
 
 class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
-    """A switch that runs a P4 program between its interfaces: what EmbeddedSwitch and Bmv2Switch share."""
+    """A switch that runs a P4 program between its interfaces: base of EmbeddedSwitch and Bmv2Switch."""
 
     kind = ""
     talks = False  # whether it prints a line of JSON when it is ready
@@ -64,8 +64,8 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         **params: Any,
     ) -> None:
         """Args:
-        lanes, contributions: build of the aggregation program that the embedded target starts with; BMv2 waits for a
-            program.
+        lanes, contributions: build of the aggregation program with which the embedded target starts; BMv2 starts
+            without one.
         device_id: of P4Runtime.
         cpu_port: port number for packet-in and packet-out; default: none.
         grpc: where P4Runtime listens; default: a Unix socket, which all namespaces reach.
@@ -74,7 +74,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         waiting: see processes.Process.
         params: of Mininet's Switch.
         """
-        params["inNamespace"] = True  # whatever Mininet says by itself: two networks may have a switch of the same name
+        params["inNamespace"] = True  # against Mininet's default: two networks may have switches of the same name
         self.lanes = lanes
         self.contributions = contributions
         self.device_id = device_id
@@ -83,15 +83,15 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         self.grpc = grpc or f"unix:{self.folder.resolve()}/{name}.sock"
         self.pcap = pcap
         self.options = list(options)
-        self.told_of_waiting = waiting  # `waiting` is Mininet's
+        self.told_of_waiting = waiting  # not `waiting`, which is an attribute of Mininet's
         self.process: Process | None = None
         super().__init__(name, **params)
 
-    # --- what a target must say ---------------------------------------------------------------------------------------
+    # --- implemented by each target -----------------------------------------------------------------------------------
 
     @abstractmethod
     def program(self) -> Sequence[str]:
-        """The executable, with options that come before all others."""
+        """The executable, with its first options."""
 
     @abstractmethod
     def arguments(self, interfaces: Sequence[str]) -> list[str]:
@@ -99,7 +99,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
 
     @abstractmethod
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Waits until it answers.
+        """Waits until the switch answers.
 
         Raises: ProcessError: it has ended, or does not answer in time; with its command and the end of its log.
         """
@@ -124,7 +124,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
 
     @classmethod
     def batchStartup(cls, switches: Sequence[Self], run: object = None) -> Sequence[Self]:  # noqa: N802
-        """Waits until the switches answer. Raises: ProcessError: one has ended; it tells why."""
+        """Waits until the switches answer. Raises: ProcessError: one has ended; the message says why."""
         for switch in switches:
             switch.wait_ready()
         return switches
@@ -173,7 +173,7 @@ class Bmv2Switch(P4Switch):
     kind = "bmv2"
 
     def __init__(self, name: str, *, thrift_port: int = 9090, **params: Any) -> None:
-        """Args: thrift_port: of its debugging interface, in the switch's own namespace."""
+        """Args: thrift_port: port of its debugging interface, in the switch's own namespace."""
         self.thrift_port = thrift_port
         super().__init__(name, **params)
 
@@ -212,16 +212,17 @@ class Bmv2Switch(P4Switch):
 SWITCHES: dict[str, type[P4Switch]] = {"embedded": EmbeddedSwitch, "bmv2": Bmv2Switch}
 
 
-# Of TCP. Machines prefer one or another, and with some of them (BBR) transfers that begin together end one after another,
-# in place of sharing a link. This one is in every kernel, and on ways so short CUBIC does the same (RFC 9438, section 4.3).
+# TCP congestion control of hosts. Machines differ in their default, and with BBR transfers that begin together end one
+# after another instead of sharing a link. Every kernel has Reno, and on paths so short CUBIC behaves alike (RFC 9438,
+# section 4.3).
 CONGESTION_CONTROL = "reno"
 
 
 class PlainHost(NamespaceNode, Host):  # type: ignore[misc]
-    """A host in a namespace, without IPv6, whose chatter would only disturb; perhaps with a control group."""
+    """A host in a namespace, without IPv6, whose background traffic would disturb, and with an optional control group."""
 
     def __init__(self, name: str, *, limits_cpu: bool = False, **params: Any) -> None:
-        """Args: limits_cpu: make a control group for its processes; `group.limit` sets their share."""
+        """Args: limits_cpu: whether to make a control group for its processes; `group.limit` sets their share."""
         self.group = CpuGroup(name) if limits_cpu else None
         super().__init__(name, **params)
 

@@ -4,17 +4,17 @@
      "switches": {"s1": {"runtime_json": "..."}, ...},
      "links": [["h1", "s1-p1"], ["s1-p3", "s2-p3", "10ms", 100], ...]}
 
-A link names two ends, "s1-p3" is port 3 of s1; then, if they are given, its latency (a text with a unit, or milliseconds)
-and its rate in Mbit/s. Hosts keep their names and IP addresses. Their MAC addresses, gateways and commands are not used:
-all hosts are neighbours here, whatever switch they are at. The tables of the switches are not used either: they get those
-of the aggregation program. Other keys than these are passed over, too.
+A link names two ends ("s1-p3" is port 3 of s1), and optionally its latency (a text with a unit, or milliseconds) and its
+rate in Mbit/s. Hosts keep their names and IP addresses. Their MAC addresses, gateways and commands are ignored, because all
+hosts are in one subnet here. The tables of the switches are ignored, too: switches get those of the aggregation program.
+Other keys are ignored as well.
 
-One switch becomes the root of aggregation, the one that is nearest to all the others; those with hosts that have a link to
-it become leaves. Others only forward, which the aggregation program cannot do for its own packets, so there may be none on
-the way of a worker.
+The switch nearest to all others becomes the root of aggregation; switches with hosts and a link to the root become leaves.
+Other switches would only forward, which the aggregation program cannot do for its own packets, so none may be on the path
+of a worker.
 
-What Mininet, the switches or the kernel would refuse later, or take and do something else with, is refused here, entry by
-entry: a file that is read can be built.
+Entries that Mininet, the switches or the kernel would refuse later, or misinterpret, are refused here, so that every file
+that is read can be built.
 """
 
 import ipaddress
@@ -34,8 +34,8 @@ from sa_atp.lab.backends.mininet.layout import (
     NEIGHBOURS,
     SWITCH_NAME_LETTERS,
     HostNode,
-    Layout,
     LinkQuality,
+    NetworkLayout,
     SwitchNode,
 )
 from sa_atp.lab.plans.plan import TopologyPlan
@@ -46,12 +46,12 @@ LATENCY = re.compile(r"(?P<number>[0-9]+(\.[0-9]*)?|\.[0-9]+)(?P<unit>us|ms|s)?"
 UNITS_US = {"us": 1, "ms": 1_000, "s": 1_000_000}
 
 
-def read(path: Path, default: LinkQuality, taken: Mapping[str, str]) -> Layout:
-    """A layout from a file, whose hosts have no roles yet.
+def read(path: Path, default: LinkQuality, taken: Mapping[str, str]) -> NetworkLayout:
+    """Reads a layout from a file; its hosts have no roles yet.
 
     Args:
-        default: of links whose entry gives no latency or rate.
-        taken: names and IP addresses of the hosts that are added to those of the file.
+        default: settings of links without latency or rate.
+        taken: names and IP addresses of hosts that every network gets besides those of the file.
 
     Raises: UserError: names the file, the entry, and what would be accepted.
     """
@@ -62,7 +62,7 @@ def read(path: Path, default: LinkQuality, taken: Mapping[str, str]) -> Layout:
     for key in ("hosts", "switches"):
         if not found[key]:
             raise UserError(f"{path}: {key} = {{}}: expected at least one")
-    reader = _Reader(path, default, taken)
+    reader = _TopologyReader(path, default, taken)
     for name in found["switches"]:
         reader.add_switch(name)
     for name, host in found["hosts"].items():
@@ -73,8 +73,8 @@ def read(path: Path, default: LinkQuality, taken: Mapping[str, str]) -> Layout:
     return _with_root(reader.layout, path)
 
 
-def check_hosts(layout: Layout, workers: int, jobs: int, where: str) -> None:
-    """Raises: UserError: there are not as many hosts as the plan has workers."""
+def check_hosts(layout: NetworkLayout, workers: int, jobs: int, where: str) -> None:
+    """Raises: UserError: the number of hosts is not that of the plan's workers."""
     if len(layout.hosts) != workers * jobs:
         asked = f"topology.workers = {workers}" + (f" and job.jobs = {jobs}" if jobs > 1 else "")
         raise UserError(
@@ -83,11 +83,11 @@ def check_hosts(layout: Layout, workers: int, jobs: int, where: str) -> None:
         )
 
 
-class _Reader:
-    """What has been read so far, and where: the entries that use a name, an address, a port or a pair of switches."""
+class _TopologyReader:
+    """The layout read so far, with the entries that use each name, address, port and pair of switches."""
 
     def __init__(self, path: Path, default: LinkQuality, taken: Mapping[str, str]) -> None:
-        self.layout = Layout()
+        self.layout = NetworkLayout()
         self._path = path
         self._default = default
         self._names = dict.fromkeys(taken, "a host that every network gets")
@@ -142,9 +142,9 @@ class _Reader:
     def add_link(self, number: int, link: Any) -> None:
         where = f"{self._path}: links[{number}]"
         if not isinstance(link, list) or not 2 <= len(link) <= 4:
-            raise UserError(f"{where} = {short(link)}: expected two ends, and perhaps latency and rate")
+            raise UserError(f"{where} = {short(link)}: expected two ends, and optionally latency and rate")
         (node, port), (other, other_port) = (self._end(end, where) for end in link[:2])
-        if node not in self.layout.switches:  # a host's link is called after the host
+        if node not in self.layout.switches:  # a host's link has the host first
             node, port, other, other_port = other, other_port, node, port
         if node not in self.layout.switches:
             raise UserError(f"{where} = {short(link)}: both ends are hosts: expected a switch at one of them")
@@ -173,10 +173,10 @@ class _Reader:
         """Raises: UserError: a host has no link."""
         for name in self.layout.hosts:
             if (name, 0) not in self._ends:
-                raise UserError(f"{self._path}: hosts.{name}: no entry of links names it: expected one that does")
+                raise UserError(f"{self._path}: hosts.{name}: expected an entry of links that names it")
 
     def _end(self, end: Any, where: str) -> tuple[str, int]:
-        """A node, and its port; 0 of a host."""
+        """Returns: a node and its port; 0 for a host."""
         if isinstance(end, str) and end in self.layout.hosts:
             return end, 0
         found = self._switch_end(end) if isinstance(end, str) else None
@@ -187,7 +187,7 @@ class _Reader:
         return found
 
     def _switch_end(self, text: str) -> tuple[str, int] | None:
-        """A switch of the file, and a port."""
+        """Returns: a switch of the file and a port; None: the text names none."""
         match = END.fullmatch(text)
         if match is None or match["switch"] not in self.layout.switches:
             return None
@@ -195,7 +195,7 @@ class _Reader:
 
 
 def _latency_us(value: Any, where: str) -> int:
-    """A number is milliseconds, as in the tutorials."""
+    """Parses a latency; a number is milliseconds, as in the tutorials."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     match = LATENCY.fullmatch(value) if isinstance(value, str) else None
     low, most_us = limits(TopologyPlan, "delay_us")
@@ -215,8 +215,8 @@ def _rate_mbps(value: Any, where: str) -> float:
     return float(value)
 
 
-def _with_root(layout: Layout, path: Path) -> Layout:
-    """Chooses the root; what is neither root nor leaf is left out where no worker needs it."""
+def _with_root(layout: NetworkLayout, path: Path) -> NetworkLayout:
+    """Chooses the root, and leaves out switches that are neither root nor leaf and that no worker needs."""
     hosts_at = {name: [n for _, n in layout.neighbours(name) if n in layout.hosts] for name in layout.switches}
     around = {name: {n for _, n in layout.neighbours(name) if n in layout.switches} for name in layout.switches}
     busy = {name for name, hosts in hosts_at.items() if hosts}
@@ -227,7 +227,7 @@ def _with_root(layout: Layout, path: Path) -> Layout:
         )
     root = min(candidates, key=lambda name: (len(hosts_at[name]), list(layout.switches).index(name)))
     kept = {root} | busy
-    chosen = Layout()
+    chosen = NetworkLayout()
     for name in layout.switches:
         if name in kept:
             chosen.add_switch(SwitchNode(name=name, level="root" if name == root else "leaf"))
@@ -235,7 +235,7 @@ def _with_root(layout: Layout, path: Path) -> Layout:
         chosen.add_host(host)
     for cable in layout.cables:
         ends = {cable.node, cable.other}
-        # a link between two leaves would be a way around the root
+        # a link between two leaves would bypass the root
         if ends <= kept | layout.hosts.keys() and (root in ends or ends & layout.hosts.keys()):
             chosen.cables.append(cable)
     return chosen

@@ -1,4 +1,4 @@
-"""What Mininet runs need of the machine, and one clear line where it is not there."""
+"""Requirements of Mininet runs on the machine, with a one-line error for each that is missing."""
 
 import os
 import re
@@ -15,7 +15,7 @@ BMV2 = "simple_switch_grpc"
 
 
 def require(*, switch: str = "embedded", traffic: bool = False) -> None:
-    """Args: traffic: background traffic is wanted. Raises: MissingPartError: what is missing, and how to get it."""
+    """Checks the requirements. Args: traffic: whether background traffic is used. Raises: MissingPartError."""
     if os.geteuid() != 0:
         raise MissingPartError("Mininet makes network namespaces: run it as root (sudo), or use --backend local")
     needs.require("Mininet runs need", *PROGRAMS, *(TRAFFIC if traffic else ()))
@@ -26,8 +26,8 @@ def require(*, switch: str = "embedded", traffic: bool = False) -> None:
         )
     if switch == "bmv2" and needs.find(BMV2) is None:
         raise MissingPartError(
-            f"BMv2 is not installed: {BMV2} is not on PATH (p4lang's packages or images have it), nor where $SA_ATP_BMV2 "
-            "says; --switch embedded runs the same program"
+            f"BMv2 is not installed: {BMV2} is neither on PATH nor in $SA_ATP_BMV2 (p4lang's packages or images have it); "
+            "--switch embedded runs the same program"
         )
 
 
@@ -39,7 +39,7 @@ def has_netem() -> bool:
 
 @cache
 def has_super_packets() -> bool:
-    """Whether a packet socket can take and give several datagrams as one packet (see net/sockets/offload.py): Linux 6.2."""
+    """Whether packet sockets support super-packets of several datagrams (see net/sockets/offload.py): Linux 6.2."""
     numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 2)
 

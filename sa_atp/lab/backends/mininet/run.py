@@ -11,8 +11,8 @@ from sa_atp.basics.words import plural
 from sa_atp.lab import policies
 from sa_atp.lab.backends.local import is_summed_by_server, prepare, run_policy
 from sa_atp.lab.backends.mininet import parts, topologies, traffic
-from sa_atp.lab.backends.mininet.layout import Layout
-from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, Network
+from sa_atp.lab.backends.mininet.layout import NetworkLayout
+from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
 from sa_atp.lab.plans.capabilities import check_switch
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
@@ -23,15 +23,15 @@ from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
 
-# the workers share the cores, and emulate their devices
+# one thread each: the workers share the cores, and emulate their devices
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-STORE_PORT = 29_500  # first of those at which Gloo's ranks meet
+STORE_PORT = 29_500  # first of the ports at which Gloo's ranks meet
 
 
-def check(plan: Plan, plan_path: Path) -> Layout:
-    """Refuses what cannot be run here. Returns: the network that the plan describes.
+def check(plan: Plan, plan_path: Path) -> NetworkLayout:
+    """Refuses plans that Mininet or this machine cannot run. Returns: the plan's network.
 
-    Args: plan_path: files that the plan names are beside it. Raises: MissingPartError, UserError.
+    Args: plan_path: the folder of this file has the files that the plan names. Raises: MissingPartError, UserError.
     """
     check_switch(plan, "mininet")
     if plan.straggler.pattern == "contention":
@@ -39,7 +39,9 @@ def check(plan: Plan, plan_path: Path) -> Layout:
             'the mininet backend cannot change the rate of links while it runs, as straggler.pattern = "contention" wants: '
             'use --backend sim, or straggler.by = "congestion"'
         )
-    layout = topologies.of_plan(plan, plan_path.parent)  # a mistake in a file is one on every machine
+    layout = topologies.of_plan(
+        plan, plan_path.parent
+    )  # first, because mistakes in a file do not depend on the machine
     parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
     return layout
 
@@ -50,13 +52,13 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
     Args:
         plan_path: as for `check`.
         folder: for logs.
-        progress: is told what is being done.
+        progress: called with the current stage.
 
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
     layout = check(plan, plan_path)
     progress(f"building {plural(len(layout.switches), 'switch', 'switches')} and {plural(len(layout.hosts), 'host')}")
-    with Network(
+    with MininetNetwork(
         layout,
         switch=plan.switch.program,
         lanes=plan.lanes,
@@ -68,13 +70,13 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
         seed=plan.run.seed,
         tell=progress,
     ) as network:
-        return _Run(plan, network, folder, progress).all()
+        return _MininetRun(plan, network, folder, progress).all()
 
 
-class _Run:
-    """A plan on a network that is up."""
+class _MininetRun:
+    """A plan on a running network."""
 
-    def __init__(self, plan: Plan, network: Network, folder: Path, progress: Progress) -> None:
+    def __init__(self, plan: Plan, network: MininetNetwork, folder: Path, progress: Progress) -> None:
         self.plan = plan
         self.network = network
         self.folder = folder
@@ -87,7 +89,9 @@ class _Run:
         layout, plan = self.network.layout, self.plan
         self.workers = [
             [
-                self.network.start(place.name, f"worker {place.name}", ["sa_atp.lab.backends.worker"], ENVIRONMENT)
+                self.network.start(
+                    place.name, f"worker {place.name}", ["sa_atp.lab.backends.worker_process"], ENVIRONMENT
+                )
                 for place in layout.workers(job)
             ]
             for job in range(plan.job.jobs)
@@ -96,12 +100,12 @@ class _Run:
         plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
         if any(map(_keeps_parameters, plan.run.policies)):
             self.parameters = self.network.start_parameters()
-        everybody = list(itertools.chain(*self.workers))
-        for worker in everybody:  # whoever waits for one hears when a service has ended
+        all_workers = list(itertools.chain(*self.workers))
+        for worker in all_workers:  # waiting for a worker fails if a service has ended
             worker.companions = self.network.services
-        for worker in everybody:
+        for worker in all_workers:
             worker.answer(READY_TIMEOUT_S)
-        prepare(plan, everybody)
+        prepare(plan, all_workers)
         self._slow_down()
         runs = []
         for repetition, policy in plan.run.turns():
@@ -110,7 +114,7 @@ class _Run:
         return runs
 
     def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
-        """Runs all jobs once under a policy, at the same time."""
+        """Runs one repetition of a policy, all jobs concurrently."""
         tasks: list[tuple[Process, dict[str, Any]]] = []
         numbers = [repetition * self.plan.job.jobs + job for job in range(self.plan.job.jobs)]
         for job, number in enumerate(numbers):
@@ -136,7 +140,9 @@ class _Run:
             collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
             for job in range(len(numbers))
         ]
-        if not self.plan.traffic.is_wanted and not _keeps_parameters(policy):  # the interfaces would count that as well
+        if not self.plan.traffic.is_wanted and not _keeps_parameters(
+            policy
+        ):  # the interfaces would count other traffic as well
             fragments = -(-raw[0]["values"] // self.plan.lanes) * self.plan.run.steps * len(numbers)
             stream_bytes = fragments * (
                 HEADERS_BYTES + size_of(Kind.DATA, self.plan.lanes, self.plan.contribution_bits)
@@ -146,7 +152,7 @@ class _Run:
         return runs
 
     def _slow_down(self) -> None:
-        """Makes stragglers of hosts and links, and starts other traffic."""
+        """Slows stragglers' hosts and links down, and starts background traffic."""
         plan, straggler = self.plan, self.plan.straggler
         slow = straggler.workers if straggler.pattern == "constant" and straggler.slowdown > 1 else ()
         names = [place.name for job in range(plan.job.jobs) for place in self.network.layout.workers(job)

@@ -1,4 +1,4 @@
-"""The networks that plans name, drawn.
+"""The networks of plans.
 
 star        w0 w1 w2 w3 ── s1 ── ps
 
@@ -15,17 +15,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from sa_atp.lab.backends.mininet import p4lang
-from sa_atp.lab.backends.mininet.layout import HostNode, Layout, LinkQuality, SwitchNode
+from sa_atp.lab.backends.mininet.layout import HostNode, LinkQuality, NetworkLayout, SwitchNode
 from sa_atp.lab.plans.plan import Plan
 
 SERVER_IP = "10.0.255.1"
 TRAFFIC_IPS = ("10.0.254.1", "10.0.254.2")
 ADDED = {"ps": SERVER_IP, "t1": TRAFFIC_IPS[0], "t2": TRAFFIC_IPS[1]}
-"""Hosts that are not workers: the parameter server, and both ends of other traffic."""
+"""Hosts that are not workers: the parameter server, and both ends of background traffic."""
 ROOT = "s1"
 
 
-def of_plan(plan: Plan, folder: Path) -> Layout:
+def of_plan(plan: Plan, folder: Path) -> NetworkLayout:
     """The network that a plan describes. Args: folder: of the plan file. Raises: UserError."""
     drawing = _Drawing(plan)
     if plan.topology.kind == "file":
@@ -51,9 +51,9 @@ def of_plan(plan: Plan, folder: Path) -> Layout:
     return drawing.layout
 
 
-def star(workers: int, rate_mbps: float | None, mtu: int = 1500) -> Layout:
+def star(workers: int, rate_mbps: float | None, mtu: int = 1500) -> NetworkLayout:
     """A star of workers with links of this rate and MTU."""
-    layout = Layout()
+    layout = NetworkLayout()
     layout.add_switch(SwitchNode(name=ROOT))
     quality = LinkQuality(rate_mbps=rate_mbps, mtu=mtu)
     for rank in range(workers):
@@ -74,14 +74,14 @@ def worker_ip(rank: int, job: int = 0) -> str:
 
 
 class _Drawing:
-    """A layout that grows as a plan says."""
+    """Builds a layout from a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self.layout = Layout()
+        self.layout = NetworkLayout()
 
     def link(self, rank: int | None = None) -> LinkQuality:
-        """A host's link, that of a worker with this rank."""
+        """The settings of a host's link. Args: rank: of the worker; None: the host is not a worker."""
         topology, network, straggler = self.plan.topology, self.plan.network, self.plan.straggler
         is_congested = straggler.by == "congestion" and straggler.pattern == "constant" and rank in straggler.workers
         own = rank is not None and topology.worker_mbps
@@ -98,7 +98,7 @@ class _Drawing:
         )
 
     def trunk(self) -> LinkQuality:
-        """A link between switches."""
+        """The settings of a link between switches."""
         return replace(self.link(), rate_mbps=self.plan.topology.trunk_mbps or self.plan.topology.link_mbps)
 
     @property
@@ -112,7 +112,7 @@ class _Drawing:
         self.layout.connect(name, switch, self.link(rank))
 
     def adopt_workers(self) -> None:
-        """The hosts of a file become the workers, in their order. A congested link is shared as in other networks."""
+        """Makes the hosts of a file workers, in their order; congested links are shared as in other networks."""
         for number, (name, host) in enumerate(list(self.layout.hosts.items())):
             rank, job = number % self.plan.topology.workers, number // self.plan.topology.workers
             self.layout.hosts[name] = replace(host, role="worker", rank=rank, job=job, cpu=self.cpu)
@@ -125,12 +125,12 @@ class _Drawing:
         ]
 
     def add_server(self) -> None:
-        """The parameter server is at the root, whose links to it are as fast as those between switches."""
+        """Adds the parameter server at the root, with a link as fast as those between switches."""
         self.layout.add_host(HostNode(name="ps", ip=SERVER_IP, role="server"))
         self.layout.connect("ps", self.layout.root.name, self.trunk())
 
     def add_traffic(self) -> None:
-        """Hosts for what else is on the network: none of the plan's links is narrower because of them."""
+        """Adds hosts for background traffic, with links of unlimited rate."""
         fast = LinkQuality(rate_mbps=None, mtu=self.plan.topology.mtu)
         if self.plan.traffic.is_wanted:
             root = self.layout.root.name

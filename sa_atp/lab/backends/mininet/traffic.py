@@ -1,10 +1,10 @@
-"""What else happens in a network: streams of iperf3, and processes that take CPU time from a worker."""
+"""Background load: iperf3 streams, and processes that take CPU time from a worker."""
 
 import time
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab.backends.mininet.layout import BACKGROUND_PORTS
-from sa_atp.lab.backends.mininet.network import Network
+from sa_atp.lab.backends.mininet.network import MininetNetwork
 from sa_atp.lab.runs.processes import Process
 
 PAYLOAD_BYTES = 1400
@@ -14,8 +14,10 @@ LISTEN_TIMEOUT_S = 10.0
 BUSY = "while :; do :; done"
 
 
-def stream(network: Network, sender: str, receiver: str, *, udp_mbps: float = 0.0, tcp_flows: int = 0) -> list[Process]:
-    """Sends from one host to another until the network ends. Args: udp_mbps: on the wire, headers included."""
+def stream(
+    network: MininetNetwork, sender: str, receiver: str, *, udp_mbps: float = 0.0, tcp_flows: int = 0
+) -> list[Process]:
+    """Sends from one host to another until the network ends. Args: udp_mbps: rate on the wire, headers included."""
     started = []
     kinds = []
     if udp_mbps:
@@ -35,7 +37,7 @@ def stream(network: Network, sender: str, receiver: str, *, udp_mbps: float = 0.
     return started
 
 
-def _next_number(network: Network) -> int:
+def _next_number(network: MininetNetwork) -> int:
     network.streams += 1
     return network.streams
 
@@ -45,10 +47,10 @@ def _wait_for_listener(server: Process) -> None:
     while "listening" not in server.log.read_text(errors="replace"):
         server.check()
         if time.monotonic() > deadline:
-            raise SaAtpError(f"{server.name}: does not listen after {LISTEN_TIMEOUT_S:.0f} s; its log is {server.log}")
+            raise SaAtpError(f"{server.name}: not listening after {LISTEN_TIMEOUT_S:.0f} s; its log is {server.log}")
         time.sleep(0.05)
 
 
-def hog(network: Network, host: str, count: int) -> list[Process]:
-    """Processes that take as much of a host's CPU time as they get."""
+def hog(network: MininetNetwork, host: str, count: int) -> list[Process]:
+    """Starts busy loops on a host."""
     return [network.start(host, f"hog {n} of {host}", [BUSY], program=["sh", "-c"], talks=False) for n in range(count)]

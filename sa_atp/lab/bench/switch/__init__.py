@@ -1,1 +1,1 @@
-"""Benchmark of the P4 program: pipeline alone, through interfaces, and what memory costs."""
+"""Benchmark of the P4 program: the pipeline alone, through interfaces, and on several cores."""

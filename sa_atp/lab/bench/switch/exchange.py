@@ -1,4 +1,4 @@
-"""The hosts of the switch benchmark as compiled code, so that it is the switch that is measured. See `switch_hosts`.
+"""The hosts of the switch benchmark as compiled code, so that they do not limit the switch. See `hosts`.
 
 Executed in a namespace of operations (see `embedded.code_cache`), never imported.
 """
@@ -57,7 +57,7 @@ def is_expected(rows: "Octets", at: int, expected: "Octets") -> bool:
 
 @inner
 def send_burst(s: int, first: int, burst: int, size: int, messages: int) -> None:
-    """Has every worker contribute to `burst` fragments. What an interface does not take is lost, and sent again later."""
+    """Sends every worker's contributions to `burst` fragments. Packets that an interface refuses are sent again later."""
     fds = array_i64_1(s, FDS)
     payloads = array_u8_1(s, PAYLOADS)
     for rank in range(len(fds)):
@@ -87,7 +87,7 @@ def take_results(s: int, row: int, first: int, size: int) -> None:
         return
     start = row * ROW_BYTES + HEADS_BYTES
     if payload > size and load1(rows, start - HEADS_BYTES + 1) == u64(0):
-        return  # one frame, of another size
+        return  # a frame of another size
     for at in range(start, start + payload, size):
         seq = 0
         for i in range(4):
@@ -101,9 +101,9 @@ def take_results(s: int, row: int, first: int, size: int) -> None:
 
 @compiled
 def exchange(s: int, first: int, window: int, burst: int, size: int, messages: int) -> int:
-    """Contributes to fragments from `first` on in whole bursts, with at most `window` under way.
+    """Contributes to fragments from `first` on in whole bursts, with at most `window` in flight.
 
-    Args: size: bytes of a payload; messages: that a burst of one worker is.
+    Args: size: bytes of a payload; messages: number of messages in a worker's burst.
 
     Returns: 1 when all whole bursts are summed, 0 when nothing has arrived for STALLED_MS.
     """

@@ -1,4 +1,4 @@
-"""Workers at the far ends of veth pairs, which keep the switch busy: compiled, for a benchmark that Python would limit."""
+"""Workers at the far ends of veth pairs, compiled, because plain Python would limit the switch."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,10 +35,10 @@ __all__ = ["SLOTS", "Hosts"]
 
 
 class Hosts:
-    """Four workers. Each call goes on where the last one ended."""
+    """Four workers. Each call continues after the fragments of the last one."""
 
     def __init__(self, ends: Sequence[InterfacePort], result_bytes: int) -> None:
-        """Args: ends: an interface a worker; result_bytes: of a frame with a result, which is as long as a contribution."""
+        """Args: ends: an interface for each worker; result_bytes: size of a frame with a result, or a contribution."""
         self._ends = list(ends)
         self._size = result_bytes - HEADERS_BYTES
         self._frame = CallFrame(PLACES, compiled=True)
@@ -54,13 +54,13 @@ class Hosts:
         self._put(WORDS_IN, words.view(np.int64))
         self._put(POLL, np.zeros(1, np.int64))
         self._exchange = _compiled()
-        self._prepared: dict[int, int] = {}  # messages of a burst of so many fragments
+        self._prepared: dict[int, int] = {}  # by size of a burst: its number of messages
         self._kept: list[Any] = []
 
     def run(self, senders: Sequence[Contributions], results: Results, window: int, burst: int) -> int:
-        """Sums fragments until only less than a burst is left, or the switch is silent.
+        """Sums fragments until less than a burst is left, or the switch is silent.
 
-        Args: results: which fragments, and what is known of them afterwards. Returns: how many have been sent.
+        Args: results: the range of fragments, updated with their results. Returns: number of fragments sent.
         """
         if burst not in self._prepared:
             self._prepare(senders, burst)
@@ -77,7 +77,7 @@ class Hosts:
         return int(counts[SENT])
 
     def _prepare(self, senders: Sequence[Contributions], burst: int) -> None:
-        """Writes what a burst of each worker is, but for the numbers of its fragments."""
+        """Prepares a burst of each worker, but for the numbers of its fragments."""
         size = self._size
         payloads = np.stack([sender.payloads[:burst] for sender in senders]).reshape(-1)
         firsts = np.arange(0, burst, min(2 * offload.MOST_SEGMENTS, offload.MOST_BYTES // size))

@@ -3,8 +3,8 @@
     udp   the embedded switch with UDP virtual ports, over loopback
     veth  embedded switch or BMv2 on veth pairs, in a network namespace of its own
 
-`python -m sa_atp.lab.bench.switch.io REQUEST` measures one of them, prints one line of JSON and takes everything with it
-when it ends: the namespace goes with its last process, and the interfaces go with the namespace.
+`python -m sa_atp.lab.bench.switch.io REQUEST` measures one of them and prints one line of JSON. When it ends, namespace and
+interfaces disappear with it.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from typing import Any
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import MissingPartError, SaAtpError
-from sa_atp.lab.bench.switch.request import Request
+from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.net.sockets import namespace
 
 
-def measure(request: Request) -> dict[str, Any]:
+def measure(request: SwitchRequest) -> dict[str, Any]:
     """Runs this module in a process of its own. Returns: pps, window. Raises: MissingPartError, SaAtpError."""
     command = [sys.executable, "-m", "sa_atp.lab.bench.switch.io", json.dumps(dataclasses.asdict(request))]
     done = subprocess.run(command, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, check=False)
@@ -39,13 +39,13 @@ def measure(request: Request) -> dict[str, Any]:
 
 
 def main(text: str) -> None:
-    request = Request(**json.loads(text))
+    request = SwitchRequest(**json.loads(text))
     try:
         if request.link == "veth":
             namespace.enter()
             needs.require("veth pairs need", "ip")
         from sa_atp.lab.bench.switch import (
-            links as switch_links,  # NumPy starts threads, with which no user namespace can be made
+            links as switch_links,  # imported late: NumPy starts threads, after which no user namespace can be made
         )
 
         with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder:

@@ -1,4 +1,4 @@
-"""The two ways to a switch's interfaces that are measured: UDP virtual ports, and veth pairs."""
+"""The two kinds of interfaces that are measured: UDP virtual ports, and veth pairs."""
 
 import select
 import subprocess
@@ -11,8 +11,8 @@ import numpy as np
 from sa_atp.basics.arrays import ByteRows, Indices
 from sa_atp.basics.errors import MissingPartError
 from sa_atp.lab.bench.switch.hosts import Hosts
-from sa_atp.lab.bench.switch.request import Request
-from sa_atp.lab.bench.switch.traffic import WORKERS, Contributions, Link, Results, Traffic, hosts, job
+from sa_atp.lab.bench.switch.request import SwitchRequest
+from sa_atp.lab.bench.switch.traffic import WORKERS, Contributions, Results, Traffic, TrafficLink, hosts, job
 from sa_atp.lab.runs import bmv2
 from sa_atp.lab.runs.processes import Group, Process
 from sa_atp.net.sockets import offload
@@ -31,16 +31,16 @@ LOOPBACK = "127.0.0.1"
 UDP_PORT_OF_SWITCH = 1
 READY_TIMEOUT_S = 180.0  # the first start compiles the program
 PUSH_TIMEOUT_S = 30.0
-WINDOWS = {"embedded": (256, 512), "bmv2": (32, 64)}  # fragments under way; BMv2's queues hold 64 packets
+WINDOWS = {"embedded": (256, 512), "bmv2": (32, 64)}  # fragments in flight; BMv2's queues hold 64 packets
 WARM_UP_FRAGMENTS = 2048
 MOST_SECONDS = 8.0  # of one measurement
 
 
-def measure(request: Request, folder: Path) -> dict[str, Any]:
-    """Contributions per second, and the CPU time of the switch for each, which other processes do not change.
+def measure(request: SwitchRequest, folder: Path) -> dict[str, Any]:
+    """Measures contributions per second, and the switch's CPU time per contribution, which other processes do not affect.
 
     Args: folder: for logs.
-    Returns: pps, cpu_us_per_packet, what of it was the kernel's, the time the switch waited, window, packets.
+    Returns: pps, cpu_us_per_packet, kernel_us_per_packet, waiting_us_per_packet, window, packets.
     Raises: SaAtpError.
     """
     with Group() as group:
@@ -49,8 +49,8 @@ def measure(request: Request, folder: Path) -> dict[str, Any]:
         return _over_veth(request, group, folder)
 
 
-def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[str, Any]:
-    """The best of some windows: a target that drops under bursts may have a small one."""
+def _best(request: SwitchRequest, spec: JobSpec, link: TrafficLink, switch: Process) -> dict[str, Any]:
+    """The best result of some windows: a target that drops packets in bursts needs a small one."""
     traffic = Traffic(link, spec, request.build, switch.check)
     found: dict[str, Any] = {"pps": 0.0}
     for window in WINDOWS[request.target]:
@@ -77,11 +77,11 @@ def _best(request: Request, spec: JobSpec, link: Link, switch: Process) -> dict[
 # --- UDP --------------------------------------------------------------------------------------------------------------
 
 
-def _over_udp(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+def _over_udp(request: SwitchRequest, group: Group, folder: Path) -> dict[str, Any]:
     ports = ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
     switch = group.start("switch", ["sa_atp", "switch", *_build(request), *ports], folder / "switch.log")
     ready = switch.answer(READY_TIMEOUT_S)
-    sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(WORKERS + 1)]  # the last is the parameter server's
+    sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(WORKERS + 1)]  # the last one for the parameter server
     mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
     *members, server = [
         Member(ip=LOOPBACK, udp_port=each.address[1], mac=mac, switch_port=UDP_PORT_OF_SWITCH, rank=rank)
@@ -113,7 +113,7 @@ class UdpLink:
 # --- veth -------------------------------------------------------------------------------------------------------------
 
 
-def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
+def _over_veth(request: SwitchRequest, group: Group, folder: Path) -> dict[str, Any]:
     members, server = hosts()
     spec = job(members, server)
     ports = [host.switch_port for host in (*members, server)]
@@ -125,13 +125,13 @@ def _over_veth(request: Request, group: Group, folder: Path) -> dict[str, Any]:
             program = artefacts.program(*request.build)
             client.push_pipeline(program.p4info(), program.device_config())
         jobs.install(client, spec)
-    # BMv2 takes frames from its interfaces as they come
+    # BMv2 does not handle offloads of its interfaces
     ends = [InterfacePort(f"host{member.switch_port}", joins=request.target == "embedded") for member in members]
     return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, *request.build)), switch)
 
 
-def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
-    """The switch, and where its P4Runtime server is."""
+def _start(request: SwitchRequest, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
+    """Starts the switch. Returns: its process, and the address of its P4Runtime server."""
     if request.target == "bmv2":
         grpc = f"unix:{folder}/p4runtime"
         arguments = bmv2.start_arguments(None, device_id=0, thrift_port=bmv2.free_port(), grpc=grpc)
@@ -145,13 +145,13 @@ def _start(request: Request, group: Group, folder: Path, interfaces: list[str]) 
 
 
 class VethLink:
-    """Hosts at the far ends of the pairs. They send and take super-packets, as Linux does, cheaply."""
+    """Hosts at the far ends of the pairs, which use super-packets, as Linux does."""
 
     def __init__(self, ends: list[InterfacePort], result_bytes: int) -> None:
-        """Args: result_bytes: size of a frame with a result; others are not looked at."""
+        """Args: result_bytes: size of a frame with a result; others are ignored."""
         self._ends = ends
         self._result_bytes = result_bytes
-        # what is left for Python is what has been lost, and the end
+        # Python handles only lost packets and the last fragments
         self._hosts = Hosts(ends, result_bytes) if all(end.joins for end in ends) else None
         self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
 
@@ -168,7 +168,7 @@ class VethLink:
         return [found for i, length in enumerate(lengths.tolist()) if (found := self._results(i, length)) is not None]
 
     def _results(self, i: int, length: int) -> ByteRows | None:
-        """Payloads of one packet."""
+        """The payloads in a packet."""
         packet = self._packets[i, : max(length, 0)]
         size = self._result_bytes - HEADERS_BYTES
         payload = packet[offload.VNET_BYTES + HEADERS_BYTES :]
@@ -182,9 +182,9 @@ LINK_MTU = 9000  # enough for every build
 
 
 def make_pairs(ports: list[int]) -> None:
-    """Interfaces swN and hostN for each port, up and without addresses. Raises: MissingPartError."""
+    """Makes interfaces swN and hostN for each port, up and without addresses. Raises: MissingPartError."""
     ipv6 = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
-    if ipv6.exists():  # its chatter would arrive at the switch
+    if ipv6.exists():  # its neighbour discovery would reach the switch
         ipv6.write_text("1")
     lines = ["link set lo up"]
     for port in ports:
@@ -199,6 +199,6 @@ def make_pairs(ports: list[int]) -> None:
         )
 
 
-def _build(request: Request) -> list[str]:
-    """Which program, as arguments."""
+def _build(request: SwitchRequest) -> list[str]:
+    """Arguments that choose the build."""
     return ["--lanes", str(request.lanes), "--contributions", str(request.contributions)]

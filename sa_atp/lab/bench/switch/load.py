@@ -1,15 +1,15 @@
-"""How long a switch process takes until it can take packets.
+"""Measures the start time of a switch process, until it can handle packets.
 
     python -m sa_atp.lab.bench.switch.load LANES CONTRIBUTIONS CACHE
 
-A fresh process each time, because imports and numba's start are part of it. Prints one line of JSON.
+It runs in a fresh process, because imports and the start of numba count. It prints one line of JSON.
 """
 
 import json
 import sys
 import time
 
-STARTED = time.perf_counter()  # before everything that takes time
+STARTED = time.perf_counter()  # before slow imports
 
 
 def main(lanes: int, contributions: int, cache: str) -> None:

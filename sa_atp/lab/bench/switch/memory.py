@@ -1,4 +1,4 @@
-"""The P4 program from memory to memory, on several cores at the same time, as the switch's loop runs it between sockets."""
+"""The P4 program from memory to memory on several cores concurrently, as in the switch's loop but without sockets."""
 
 import threading
 import time
@@ -19,9 +19,9 @@ from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.call_frame import PLACES
 from sa_atp.switches.embedded.pipeline import PORTS, Packets, Pipeline
 
-ROOM = 64  # for what the program adds to a packet
-TOGETHER = 10  # packets of a worker that stay neighbours
-FRAGMENTS = 512  # of a round that is measured
+ROOM = 64  # bytes that the program may add to a packet
+TOGETHER = 10  # consecutive packets of a worker
+FRAGMENTS = 512  # fragments of a measured round
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class Round:
     frame_bytes: int
     row_bytes: int
     batches: list[tuple[ByteRows, Lengths, Indices]]
-    """Of each core: frames, lengths, ports."""
+    """By core: frames, lengths, ports."""
 
 
 def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -> Iterator[Round]:
-    """Workers are dealt to cores in turn. In every fourth round each goes through the fragments in an order of its own.
+    """Generates rounds. Cores get the workers in turn; in every fourth round each worker has its own order of fragments.
 
     Args: fragments: of a round, at most SLOTS. A round is valid until the next one.
     """
@@ -64,9 +64,9 @@ def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -
 
 
 def measure(build: Build, cores: int, packets: int) -> float:
-    """Packets per second of so many cores together, by the time of the one that took longest. Every sum is checked.
+    """Packets per second of so many cores together, by the time of the slowest core. Every sum is checked.
 
-    Time that a core waits for another one counts; time in which other processes had it does not. Raises: SaAtpError.
+    Time in which a core waits for another one counts; time used by other processes does not. Raises: SaAtpError.
     """
     pipeline = Pipeline.from_config(artefacts.program(*build).device_config(), cache=cache_folder(), shared=True)
     members, server = hosts()
@@ -77,14 +77,14 @@ def measure(build: Build, cores: int, packets: int) -> float:
         team = team or [MemoryCore(pipeline, len(lengths), each.row_bytes) for _, lengths, _ in each.batches]
         with pipeline.lock:
             check(each, take_together(team, each.batches, number), build)
-        if number == 0:  # the first is there to fill caches
+        if number == 0:  # the first round only fills caches
             for core in team:
                 core.spent_s = 0.0
     return count * FRAGMENTS * WORKERS / max(core.spent_s for core in team)
 
 
 def check(each: Round, found: Sequence[Packets], build: Build) -> None:
-    """Every sum is there, is right, and went once to each worker and the parameter server. Raises: SaAtpError."""
+    """Checks that every sum is right and was sent once to each worker and the parameter server. Raises: SaAtpError."""
     results = Results(each.first, each.fragments, build)
     for out in found:
         results.take(out.data[out.ports == 1, HEADERS_BYTES : each.frame_bytes])
@@ -96,10 +96,10 @@ def check(each: Round, found: Sequence[Packets], build: Build) -> None:
 
 
 class MemoryCore:
-    """What a core has: a frame, and buffers for packets that it takes and makes."""
+    """The state of a core: a frame, and buffers for incoming and outgoing packets."""
 
     def __init__(self, pipeline: Pipeline, packets: int, row_bytes: int) -> None:
-        """Args: packets: taken at once at most; row_bytes: room for each, what the program adds included."""
+        """Args: packets: of a batch, at most; row_bytes: size of a row, with the bytes that the program may add."""
         self._pipeline = pipeline
         self._frame = frame = pipeline.new_frame()
         room = packets * pipeline.most_copies
@@ -118,10 +118,10 @@ class MemoryCore:
             frame.array(PLACES[name], array)
         frame.number(PLACES["row_bytes"], row_bytes)
         self.spent_s = 0.0
-        """Of this core's time, in the program."""
+        """Time of this core in the program."""
 
     def take(self, data: ByteRows, lengths: Indices, ports: Indices, now_us: int) -> Packets:
-        """Runs packets through the program. Hold the pipeline's lock, for all cores. Args: as `Pipeline.process`."""
+        """Runs packets through the program; the caller holds the pipeline's lock. Args: as `Pipeline.process`."""
         frame = self._frame
         self._pipeline.bring_up_to_date(frame)
         for name, array in (("packets", data.reshape(-1)), ("lengths", lengths), ("ports", ports)):
@@ -132,21 +132,21 @@ class MemoryCore:
         self._pipeline.run(frame)
         self.spent_s += time.thread_time() - started
         if frame.result(PLACES["first"]) != len(lengths):
-            raise AssertionError("there was no room for what came out")
+            raise AssertionError("the outgoing packets do not fit the buffer")
         made = frame.result(PLACES["last"])
         _, out_lengths, out_ports, out_sources = (column[:made] for column in self._columns)
         return Packets(self._out[:made], out_lengths, out_ports, out_sources)
 
     def tell_counts(self) -> None:
-        """Adds to the pipeline's counters what was counted here."""
+        """Adds this core's counts to the pipeline's counters."""
         self._pipeline.add_counts(self._frame)
 
 
 def take_together(
     cores: Sequence[MemoryCore], batches: Sequence[tuple[ByteRows, Indices, Indices]], now_us: int
 ) -> list[Packets]:
-    """A batch on each core, at the same time. Hold the pipeline's lock. Returns: what came out, core by core."""
-    found: list[Packets | BaseException] = [AssertionError("it has not run")] * len(cores)
+    """Runs a batch on each core concurrently. The caller holds the pipeline's lock. Returns: outgoing packets by core."""
+    found: list[Packets | BaseException] = [AssertionError("the core did not run")] * len(cores)
     barrier = threading.Barrier(len(cores))
 
     def run(i: int) -> None:

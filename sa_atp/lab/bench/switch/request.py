@@ -1,13 +1,13 @@
-"""What a measurement through a switch's interfaces is asked for."""
+"""The request for a measurement through a switch's interfaces."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
-    """target: embedded or bmv2. link: udp or veth. lanes, contributions: of the build. packets: to measure with.
+class SwitchRequest:
+    """target: embedded or bmv2. link: udp or veth. lanes, contributions: the build. packets: contributions to send.
 
-    cores: of the switch, over veth.
+    cores: cores of the switch, over veth.
     """
 
     target: str

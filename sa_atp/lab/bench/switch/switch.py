@@ -26,11 +26,11 @@ BATCH_FRAGMENTS = 512
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=64, help="(default: %(default)s)")
     parser.add_argument("--contributions", type=int, default=CONTRIBUTION_BITS, metavar="N",
-                        help="bits of the program's bitmap at least (default: %(default)s)")  # fmt: skip
+                        help="least width of the program's bitmap (default: %(default)s)")  # fmt: skip
     parser.add_argument("--packets", type=int, default=400_000, metavar="N",
-                        help="contributions to measure with (default: %(default)s); slow targets stop earlier")  # fmt: skip
+                        help="contributions to send (default: %(default)s); slow targets stop earlier")  # fmt: skip
     parser.add_argument("--cores", type=int, default=1, metavar="N",
-                        help=f"of the embedded switch, at most {WORKERS} (default: %(default)s)")  # fmt: skip
+                        help=f"cores of the embedded switch, at most {WORKERS} (default: %(default)s)")  # fmt: skip
     parser.add_argument("--against", choices=("bmv2",), help="measure BMv2 as well, over the same interfaces")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -46,7 +46,9 @@ def run(options: argparse.Namespace) -> int:
     if options.against == "bmv2":
         bmv2.require("simple_switch_grpc")
     contributions = artefacts.wide_enough(options.lanes, options.contributions)
-    artefacts.program(options.lanes, contributions)  # what is to be said of it is said here, and not in a process's log
+    artefacts.program(
+        options.lanes, contributions
+    )  # warnings about the program appear here, not only in a process's log
     found = measure(
         (options.lanes, contributions), options.packets, cores=options.cores, with_bmv2=options.against == "bmv2"
     )
@@ -60,11 +62,11 @@ def run(options: argparse.Namespace) -> int:
 def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: bool) -> dict[str, Any]:
     """The object that --json prints. Args: build: lanes and contributions; cores: of the embedded switch.
 
-    io_pps is over veth pairs, as BMv2's, where they can be made, and over UDP virtual ports otherwise; io_interface says
+    io_pps is measured over veth pairs, as for BMv2, if they can be made, else over UDP virtual ports; io_interface says
     which. Raises: MissingPartError, SaAtpError.
     """
     from sa_atp.lab.bench.switch.io import measure as measure_io
-    from sa_atp.lab.bench.switch.request import Request
+    from sa_atp.lab.bench.switch.request import SwitchRequest
 
     busy_before = _busy()
     _say("loading: with an empty cache, then from it")
@@ -75,16 +77,18 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     if cores > 1:
         from sa_atp.lab.bench.switch import memory as switch_memory
 
-        _say(f"the same on {cores} cores")
+        _say(f"pipeline on {cores} cores")
         cores_pps = switch_memory.measure(build, cores, packets)
     _say("embedded switch, UDP virtual ports over loopback")
-    udp = measure_io(Request(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets))
+    udp = measure_io(
+        SwitchRequest(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets)
+    )
     veth: dict[str, Any] | None = None
     missing = None
     try:
         _say("embedded switch, veth pairs in a network namespace")
         veth = measure_io(
-            Request(
+            SwitchRequest(
                 target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets, cores=cores
             )
         )
@@ -96,7 +100,9 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     other = None
     if with_bmv2:
         _say("BMv2, veth pairs in a network namespace")
-        other = measure_io(Request(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets))
+        other = measure_io(
+            SwitchRequest(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets)
+        )
     io = veth or udp
     return {
         "lanes": build[0],
@@ -133,15 +139,15 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
 
 
 def _busy() -> str | None:
-    """What to know of the machine before trusting rates by the clock; None if it is idle."""
+    """A warning if the machine is too busy for rates by wall time; None if it is idle."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load < cores / 2:
         return None
-    return f"other processes run here (load {load:.1f} on {cores} cores): rates by the clock are too low"
+    return f"the machine is busy (load {load:.1f} on {cores} cores): rates by wall time are too low"
 
 
 def load_times(build: tuple[int, int]) -> tuple[float, float]:
-    """Seconds until a fresh process can take packets: with an empty cache folder, and with what that left in it."""
+    """Seconds until a fresh process can handle packets: with an empty cache folder, and with a filled one."""
     with tempfile.TemporaryDirectory(prefix="sa-atp-cache-") as cache:
         return _load_s(build, cache), min(_load_s(build, cache) for _ in range(2))
 
@@ -162,7 +168,7 @@ def _load_s(build: tuple[int, int], cache: str) -> float:
 def measure_pipeline(build: tuple[int, int], packets: int) -> float:
     """Packets per second of one core, from memory to memory: all contributions of a job of four workers.
 
-    CPU time, so that other processes on the machine do not count. Every sum is checked. Raises: SaAtpError.
+    It uses CPU time, which other processes do not affect. Every sum is checked. Raises: SaAtpError.
     """
     from sa_atp.basics.folders import cache_folder
     from sa_atp.lab.bench.switch.traffic import Contributions, Results, hosts, job
@@ -181,7 +187,7 @@ def measure_pipeline(build: tuple[int, int], packets: int) -> float:
     ports = np.repeat([member.switch_port for member in members], BATCH_FRAGMENTS)
     batches = max(2, -(-packets // count))
     spent = 0.0
-    for batch in range(batches + 1):  # the first is there to compile and to fill caches
+    for batch in range(batches + 1):  # the first batch only compiles and fills caches
         fragments = np.arange(BATCH_FRAGMENTS) + batch * BATCH_FRAGMENTS
         for rank, sender in enumerate(senders):
             data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.frames(fragments)
@@ -225,14 +231,14 @@ def _print(found: dict[str, Any]) -> None:
     for key, what in (
         ("cpu_us_per_packet", f"  CPU of the switch over {embedded['io_interface']}, us a packet"),
         ("kernel_us_per_packet", "    of it in the kernel"),
-        ("waiting_us_per_packet", "  waiting for packets, us a packet"),
+        ("waiting_us_per_packet", "  idle time of the switch, us a packet"),
     ):
         table.add_row(what, *(f"{each[key]:.2f}" if each else "" for each in (embedded, other)), "")
     console = terminal.console()
     terminal.print_table(console, table)
     console.print(
-        f"ready after {embedded['compile_s']:.1f} s where the program has to be compiled, "
-        f"{embedded['load_cached_s']:.1f} s from the cache"
+        f"start: {embedded['compile_s']:.1f} s if the program has to be compiled, {embedded['load_cached_s']:.1f} s from "
+        "the cache"
     )
     if found["busy"]:
         console.print(found["busy"])

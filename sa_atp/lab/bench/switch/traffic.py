@@ -1,4 +1,4 @@
-"""The traffic of a job as a switch sees it: frames of four workers, and what must come back.
+"""The traffic of a job at a switch: frames of four workers, and the results that must come back.
 
 Every worker contributes to every fragment; worker r sends (r + 1) * (k + 1) in lane k, so a complete sum is
 n * (n + 1) / 2 * (k + 1) with n workers.
@@ -22,8 +22,8 @@ SLOTS = 1024
 SEQ_AT, SLOT_AT = slice(8, 12), slice(2, 4)  # in the header
 JOB, EPOCH, GROUP = 1, 0, 1
 TTL_TICKS = 1 << 20  # longer than any measurement: nothing is evicted
-LARGE_WINDOW = 256  # of fragments: halves of it are sent at once, quarters of smaller ones
-STALL_S = 0.05  # without a result: something was lost
+LARGE_WINDOW = 256  # fragments: such windows are sent in halves, smaller ones in quarters
+STALL_S = 0.05  # without a result for so long, packets were lost
 GIVE_UP_S = 20.0
 
 
@@ -65,10 +65,10 @@ def hosts(workers: int = WORKERS) -> tuple[list[Member], Member]:
 
 
 class Contributions:
-    """What one worker sends, written once; only the fragment's number and slot change."""
+    """A worker's packets, prepared once; only a fragment's number and slot change."""
 
     def __init__(self, member: Member, server: Member, build: Build, count: int) -> None:
-        """Args: build: lanes and contributions; count: the most that are wanted at once."""
+        """Args: build: lanes and contributions; count: the largest number of packets at a time."""
         lanes, contributions = build
         payload_bytes = size_of(Kind.DATA, lanes, contributions)
         self.head = headers_for(_endpoint(member), _endpoint(server), payload_bytes)
@@ -105,7 +105,7 @@ def _endpoint(member: Member) -> Endpoint:
 
 
 class Results:
-    """Which fragments of a range are complete, and whether their sums are right."""
+    """The results of a range of fragments: which are complete, and how many are wrong."""
 
     def __init__(self, first: int, fragments: int, build: Build, workers: int = WORKERS) -> None:
         """Args: first: number of the first fragment of the range. build: lanes and contributions."""
@@ -113,11 +113,11 @@ class Results:
         self.first = first
         self.done = np.zeros(fragments, bool)
         self.wrong = 0
-        self.missing_from = 0  # all before are done, counted from the first
+        self.missing_from = 0  # all fragments before this one are complete, counted from the first
         self.expected = ((np.arange(lanes) + 1) * (workers * (workers + 1) // 2)).astype(LANE).view(np.uint8)
 
     def take(self, payloads: ByteRows) -> None:
-        """Args: payloads: what one worker received."""
+        """Takes results. Args: payloads: received by one worker."""
         if payloads.shape[1] != self._size:
             return
         seq = payloads[:, SEQ_AT].copy().view(">u4")[:, 0].astype(np.int64) - self.first
@@ -140,7 +140,7 @@ class Results:
         return self.missing_from == len(self.done)
 
 
-class Link(Protocol):
+class TrafficLink(Protocol):
     """The workers' side of the switch's ports."""
 
     def send(self, rank: int, contributions: Contributions, fragments: Indices) -> None: ...
@@ -149,18 +149,18 @@ class Link(Protocol):
         """Payloads that worker 0 received; empty after `longest_s` without any."""
 
     def run(self, senders: "Sequence[Contributions]", results: Results, window: int, burst: int) -> int:
-        """May sum fragments without Python, as many as are worth it. Returns: how many have been sent."""
+        """May sum part of the fragments in compiled code. Returns: number of fragments sent."""
 
 
 class WorkersStall(SaAtpError):
-    """The switch did not finish the sums."""
+    """The switch did not complete the sums."""
 
 
 class Traffic:
-    """A job's traffic over a link; each run goes on where the last one ended, so no slot knows its fragments."""
+    """A job's traffic over a link. Each run continues after the last one's fragments, so slots are free."""
 
-    def __init__(self, link: Link, spec: JobSpec, build: Build, check: Callable[[], None]) -> None:
-        """Args: check: is called while the switch is silent; may raise."""
+    def __init__(self, link: TrafficLink, spec: JobSpec, build: Build, check: Callable[[], None]) -> None:
+        """Args: check: called while the switch is silent; may raise."""
         self._link = link
         self._build = build
         self._check = check
@@ -168,9 +168,9 @@ class Traffic:
         self._next = 0
 
     def run(self, fragments: int, window: int) -> float:
-        """Has every worker contribute to every fragment, with at most `window` <= SLOTS / 2 fragments under way.
+        """Has every worker contribute to every fragment, with at most `window` <= SLOTS / 2 fragments in flight.
 
-        Worker 0 takes the results. What is lost is sent again.
+        Worker 0 receives the results. Lost packets are sent again.
 
         Returns: contributions per second, from the first packet to the last result.
 

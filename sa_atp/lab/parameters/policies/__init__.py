@@ -1,1 +1,1 @@
-"""The policies whose parameters are on a server, one file each."""
+"""The policies with parameters on a server, one file each."""

@@ -1,4 +1,4 @@
-"""ASP: nobody waits."""
+"""ASP: no worker waits for another."""
 
 from dataclasses import dataclass
 
@@ -8,26 +8,26 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class AspSettings:
     """[asp]"""
 
     learning_rate: float = setting(0.1, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Asp(ParameterPolicy):
     name = "asp"
     title = "ASP"
     summary = (
-        "Every worker pulls parameters, computes its shard and pushes an update, and nobody waits for anybody; "
-        "updates are added as they come, each with its full weight."
+        "Every worker pulls parameters, computes its shard and pushes an update, without waiting for others; updates "
+        "are added on arrival, each with its full weight."
     )
     source = (
         "asynchronous parallel, the way of Dean et al., Large Scale Distributed Deep Networks (Downpour SGD), NIPS 2012"
     )
     colour = "#117733"
     place = 60
-    settings = Settings
+    settings = AspSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return Rules(self.terms(plan))

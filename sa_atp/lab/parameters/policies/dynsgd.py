@@ -8,26 +8,26 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class DynSgdSettings:
     """[dynsgd]"""
 
     bound: int = setting(3, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class DynSgd(ParameterPolicy):
     name = "dynsgd"
     title = "DynSGD"
     summary = (
-        "As SSP with dynsgd.bound; an update that comes after d others of its clock has the weight 1/(d + 1), and theirs "
-        "become the same, so that the mean of what has come of each clock is in the parameters."
+        "As SSP with dynsgd.bound; the updates of a clock that have arrived share equal weights with sum 1, so that the "
+        "parameters contain their mean."
     )
     source = "Jiang et al., Heterogeneity-aware Distributed Parameter Servers, SIGMOD 2017"
     colour = "#661100"
     place = 90
-    settings = Settings
+    settings = DynSgdSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return DynSgdRules(self.terms(plan, bound=self.settings_in(plan).bound))

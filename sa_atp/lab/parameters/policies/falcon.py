@@ -1,4 +1,4 @@
-"""Falcon: work in proportion to measured speed, and blocked tasks that change hands."""
+"""Falcon: shares of work in proportion to measured speed, and transfer of tasks that wait behind a slow one."""
 
 from dataclasses import dataclass
 
@@ -10,24 +10,24 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class FalconSettings:
     """[falcon]"""
 
     sync: str = setting("enforced", one_of=("enforced", "slack"))
-    """enforced: nobody begins a clock before all of the last one is in. slack: some may be ahead, as in SSP."""
+    """enforced: no worker begins a clock before all updates of the last one are in. slack: a bound as in SSP."""
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest (sync slack)."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Falcon(ParameterPolicy):
     name = "falcon"
     title = "Falcon"
     summary = (
-        "The server measures how fast workers are, deals a clock's tasks accordingly, and has tasks that a straggler has "
-        "not begun transferred to who will be done first; an update is the mean over the clock's tasks "
-        "(falcon.sync says when it is applied)."
+        "The server measures each worker's speed, deals a clock's tasks in proportion, and moves tasks that a straggler "
+        "has not begun to the worker that will finish first; an update is the mean over the clock's tasks (falcon.sync "
+        "says when it is applied)."
     )
     source = (
         "Zhou et al., Falcon: Addressing Stragglers in Heterogeneous Parameter Server via Multiple Parallelism, IEEE "
@@ -35,7 +35,7 @@ class Falcon(ParameterPolicy):
     )
     colour = "#44AA99"
     place = 95
-    settings = Settings
+    settings = FalconSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         settings = self.settings_in(plan)

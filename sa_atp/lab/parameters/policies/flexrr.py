@@ -1,4 +1,4 @@
-"""FlexRR: SSP, and who is behind gives work to a group of helpers."""
+"""FlexRR: SSP, and a worker that is behind gives tasks to its helpers."""
 
 from dataclasses import dataclass
 
@@ -10,28 +10,28 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class FlexRrSettings:
     """[flexrr]"""
 
     bound: int = setting(1, between=(0, 10_000))
     """How many clocks a worker may be ahead of the slowest."""
     helpers: int = setting(4, between=(0, 4096))
-    """At most so many workers may help each one: those whose ranks follow its own. 0: all others."""
+    """How many workers may help each one, at most: those whose ranks follow its own. 0: all others."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class FlexRr(ParameterPolicy):
     name = "flexrr"
     title = "FlexRR"
     summary = (
-        "As SSP, and a worker that is clearly behind one of its helpers gives it tasks that it has not begun, "
-        "a few at a time; updates are added as they come, each with its full weight."
+        "As SSP, and a worker that is clearly behind one of its helpers gives it tasks that it has not begun, a few at "
+        "a time; updates are added on arrival, each with its full weight."
     )
     source = "Harlap et al., Addressing the straggler problem for iterative convergent parallel ML, SoCC 2016"
     colour = "#CC6677"
     place = 70
-    settings = Settings
+    settings = FlexRrSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return SspRules(self.terms(plan, bound=self.settings_in(plan).bound))

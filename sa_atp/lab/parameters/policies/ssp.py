@@ -1,4 +1,4 @@
-"""SSP: nobody is more than so many clocks ahead."""
+"""SSP: no worker is more than a bound of clocks ahead of the slowest."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class SspSettings:
     """[ssp]"""
 
     bound: int = setting(3, between=(0, 10_000))
-    """How many clocks a worker may be ahead of the slowest; 0: everybody waits for everybody."""
+    """How many clocks a worker may be ahead of the slowest; 0: synchronous."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
-    """Of the server's SGD. `tune` finds one."""
+    """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
 
 class Ssp(ParameterPolicy):
@@ -22,12 +22,12 @@ class Ssp(ParameterPolicy):
     title = "SSP"
     summary = (
         "Every worker pulls parameters, computes its shard and pushes an update, and waits when it is ssp.bound clocks "
-        "ahead of the slowest; updates are added as they come, each with its full weight."
+        "ahead of the slowest; updates are added on arrival, each with its full weight."
     )
     source = "Ho et al., More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server, NIPS 2013"
     colour = "#6699CC"
     place = 50
-    settings = Settings
+    settings = SspSettings
 
     def rules(self, plan: PlanTables) -> Rules:
         return SspRules(self.terms(plan, bound=self.settings_in(plan).bound))

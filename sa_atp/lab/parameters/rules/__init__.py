@@ -1,1 +1,1 @@
-"""What the server of parameters and its workers decide, pure: messages and the time go in, messages come out."""
+"""The decisions of the server of parameters and its workers, pure: messages and the time go in, messages come out."""

@@ -1,10 +1,10 @@
-"""Falcon's EPSP, as this project reconstructs it: docs/deviations.md says what is published and what is ours.
+"""Falcon's EPSP, as this project reconstructs it (docs/deviations.md says what is published and what is ours).
 
-The server measures how fast each worker is and knows how much each has left: that projects when it will be done
-(straggler projection). From that it decides two things. When a clock begins, how many of its tasks each worker runs: its
-parallelism, in proportion to its speed (elastic parallelism control). While the clock runs, whether tasks that a straggler
-has not begun, blocked behind the one that it computes, move to the worker that will be done first, a pioneer: only if the
-straggler's share is done sooner by that, what the transfer costs counted as measured.
+The server measures each worker's speed and knows its remaining tasks, and from that projects when it will finish
+(straggler projection). It decides two things. When a clock begins: how many of its tasks each worker runs, its parallelism,
+in proportion to its speed (elastic parallelism control). While the clock runs: whether a straggler's tasks that wait behind
+the one it computes move to the worker that will finish first, a pioneer. They do only if that finishes the straggler's
+share sooner, with the measured cost of a transfer included.
 """
 
 import heapq
@@ -15,16 +15,16 @@ import numpy as np
 from sa_atp.basics.arrays import Counts, Measurements
 from sa_atp.lab.parameters.rules.messages import (
     SERVER,
-    Any,
+    AnyMessage,
     Arrived,
     Gave,
     GiveUp,
+    MessageRefused,
     Outgoing,
-    Progress,
     Pull,
     Push,
-    Refused,
     Task,
+    TaskComputed,
     Tasks,
     Transfer,
 )
@@ -36,22 +36,22 @@ NEWEST = 0.5  # weight of the newest measurement in a moving mean
 
 
 class _Projection:
-    """What the server knows of each worker, and when that lets it be done. All arrays are by rank."""
+    """Projects when each worker will finish, from what the server knows of it. All arrays are by rank."""
 
     def __init__(self, workers: int) -> None:
         self.left: Counts = np.zeros(workers, np.int64)
-        """Tasks that it has or will have of clocks that others have begun, the one that it computes included."""
+        """Tasks left in clocks that any worker has begun, the one being computed included."""
         self.to_come: Counts = np.zeros(workers, np.int64)
-        """Those of clocks that it has not begun itself."""
+        """The tasks in `left` of clocks that the worker has not begun itself."""
         self.task_us: Measurements = np.zeros(workers)
-        """What a task takes there, a moving mean; 0: none is done yet."""
+        """Time of a task, a moving mean; 0: none is done yet."""
         self.spread_us: Measurements = np.zeros(workers)
-        """By how much that varies, a moving mean of deviations."""
+        """Moving mean of the deviations from `task_us`."""
         self.since_us: Measurements = np.zeros(workers)
-        """When it began the task that it computes."""
+        """When the worker began its current task."""
 
-    def measured(self, rank: int, took_us: int, now_us: int) -> None:
-        """It has done a task."""
+    def add_measurement(self, rank: int, took_us: int, now_us: int) -> None:
+        """Adds the measurement of a finished task."""
         known = float(self.task_us[rank])
         if known:
             self.spread_us[rank] = _mean(float(self.spread_us[rank]), abs(took_us - known))
@@ -60,9 +60,9 @@ class _Projection:
         self.since_us[rank] = now_us
 
     def done_us(self, now_us: int) -> Measurements:
-        """When each will be done with all that it has.
+        """When each worker will have finished its tasks.
 
-        A task that takes longer than those before it tells that its worker has stopped, before it is done.
+        A task in progress counts with its time so far once that exceeds the mean: its worker may have stopped.
         """
         present_us = np.maximum(self.task_us, now_us - self.since_us)
         done_us = self.since_us + present_us + (self.left - 1) * self.task_us
@@ -80,18 +80,18 @@ class _Order:
 
 
 class FalconRules(SspRules):
-    """The slack scheme: SSP's bound. Each update has the weight 1/M."""
+    """The slack scheme: SSP's bound. Each of M workers' updates has the weight 1/M."""
 
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self._seen = _Projection(terms.world_size)
-        self._shares: dict[int, list[Tasks]] = {}  # by clock: each worker's tasks; forgotten when all have begun it
+        self._shares: dict[int, list[Tasks]] = {}  # by clock: each worker's tasks, until all workers have begun it
         self._begun: dict[int, int] = {}  # by clock: workers that have begun it
         self._orders: dict[int, _Order] = {}
-        self._giving: set[int] = set()  # who has an order that it has not answered
+        self._giving: set[int] = set()  # workers that have not answered an order to give
         self._number = 0
         self.transfer_us: float | None = None
-        """What a transfer costs, from order to arrival; None: none has been made."""
+        """Time of a transfer, from order to arrival; None: none has been made."""
         self.transferred = 0
         """Tasks."""
 
@@ -102,13 +102,13 @@ class FalconRules(SspRules):
     # --- parallelism ------------------------------------------------------------------------------------------------------
 
     def parallelism(self) -> list[int]:
-        """How many tasks of a clock each worker runs, so that the last is done soonest; everybody runs one at least."""
+        """Tasks of a clock for each worker, at least one, so that the last worker finishes soonest."""
         known = self._seen.task_us > 0
         if not known.any():
             return [self.terms.micro_batches] * self.terms.world_size
         task_us = np.where(known, self._seen.task_us, self._seen.task_us[known].mean()).tolist()
         counts = [1] * self.terms.world_size
-        done = [(2 * each, rank) for rank, each in enumerate(task_us)]  # when it would be done with one more
+        done = [(2 * each, rank) for rank, each in enumerate(task_us)]  # when a worker would finish with one task more
         heapq.heapify(done)
         for _ in range(self.terms.tasks_of_clock - self.terms.world_size):
             _, rank = done[0]
@@ -121,7 +121,7 @@ class FalconRules(SspRules):
             self._shares[clock] = self._deal(clock)
             self._begun[clock] = 0
             counts = np.array([len(share) for share in self._shares[clock]])
-            # who has nothing to do begins at once: it is asking, or about to
+            # an idle worker begins at once: it asks for a clock now, or is about to
             self._seen.since_us[self._seen.left == 0] = now_us
             self._seen.left += counts
             self._seen.to_come += counts
@@ -134,7 +134,7 @@ class FalconRules(SspRules):
         return mine
 
     def _deal(self, clock: int) -> list[Tasks]:
-        """All tasks of a clock: to each worker those of its own shard first, then what others have too many of."""
+        """Deals the tasks of a clock: to each worker from its own shard first, then from shards with a surplus."""
         counts = self.parallelism()
         size = self.terms.micro_batches
         shares = [list(shard_of(clock, rank, size)[: counts[rank]]) for rank in range(self.terms.world_size)]
@@ -146,14 +146,14 @@ class FalconRules(SspRules):
 
     # --- transfers --------------------------------------------------------------------------------------------------------
 
-    def observe(self, rank: int, message: Any, now_us: int) -> list[Outgoing]:
+    def observe(self, rank: int, message: AnyMessage, now_us: int) -> list[Outgoing]:
         match message:
-            case Progress(took_us=took_us):
-                self._seen.measured(rank, took_us, now_us)
+            case TaskComputed(took_us=took_us):
+                self._seen.add_measurement(rank, took_us, now_us)
             case Gave(order=number, tasks=tasks):
-                self._gave(rank, number, tasks)
+                self._on_gave(rank, number, tasks)
             case Arrived(order=number):
-                cost_us = now_us - self._arrived(rank, number).given_us
+                cost_us = now_us - self._on_arrived(rank, number).given_us
                 self.transfer_us = cost_us if self.transfer_us is None else _mean(self.transfer_us, cost_us)
             case Pull() | Push():
                 pass
@@ -161,51 +161,51 @@ class FalconRules(SspRules):
                 return []
         return self._balance(now_us)
 
-    def _gave(self, rank: int, number: int, tasks: Tasks) -> None:
+    def _on_gave(self, rank: int, number: int, tasks: Tasks) -> None:
         order = self._orders.get(number)
         if order is None or order.giver != rank or order.gave or len(tasks) > order.count:
-            raise Refused(f"it has given {len(tasks)} tasks away by order {number}, which it has not got")
+            raise MessageRefused(f"it has given {len(tasks)} tasks away by order {number}, which it was not given")
         order.gave = True
         self._forget(number, order)
         self._giving.discard(order.giver)
         self._seen.left[order.giver] -= len(tasks)
-        self._seen.left[order.taker] += len(tasks) - order.count  # it was taken to get as many as were ordered
+        self._seen.left[order.taker] += len(tasks) - order.count  # as many as ordered were counted as its own
         self.transferred += len(tasks)
         if not tasks:
             self._orders.pop(number, None)
 
-    def _arrived(self, rank: int, number: int) -> _Order:
+    def _on_arrived(self, rank: int, number: int) -> _Order:
         order = self._orders.get(number)
         if order is None or order.taker != rank or order.arrived:
-            raise Refused(f"it has received tasks by order {number}, which is not for it")
+            raise MessageRefused(f"it has received tasks by order {number}, which is not for it")
         order.arrived = True
         self._forget(number, order)
         return order
 
     def _forget(self, number: int, order: _Order) -> None:
-        """When both sides have answered it; their answers may come in any order."""
+        """Drops an order once both workers have answered it, in whichever order."""
         if order.gave and order.arrived:
             del self._orders[number]
 
     def _balance(self, now_us: int) -> list[Outgoing]:
-        """At most one order: from who will be done last, of those that have none to answer, to who will be done first."""
+        """At most one order: the last worker to finish, among those without an open order, gives to the first."""
         seen, done_us = self._seen, self._seen.done_us(now_us)
         free = done_us.copy()
         free[list(self._giving)] = -1.0
         last, first = int(np.argmax(free)), int(np.argmin(done_us))
         if free[last] <= done_us[first] or not seen.task_us[first]:
             return []
-        # of a worker that has done none yet it is known how long it has been at its first
+        # for a worker without a finished task, the time of its first one so far is known
         here_us = float(seen.task_us[last]) or float(now_us - seen.since_us[last])
         there_us = float(seen.task_us[first])
         arrives_us = max(float(done_us[first]), now_us + (self.transfer_us or 0.0))
         count, best_us = 0, float(done_us[last])
-        for n in range(1, int(seen.left[last] - seen.to_come[last])):  # all but the one that it computes are blocked
+        for n in range(1, int(seen.left[last] - seen.to_come[last])):  # all but its current task can move
             would_us = max(float(done_us[last]) - n * here_us, arrives_us + n * there_us)
             if would_us >= best_us:
                 break
             count, best_us = n, would_us
-        # what is gained must be more than what projections are off by
+        # the gain must exceed the error of the projections
         if not count or done_us[last] - best_us <= seen.spread_us[last] + seen.spread_us[first]:
             return []
         self._number += 1
@@ -218,23 +218,23 @@ class FalconRules(SspRules):
 
 
 class EnforcedFalconRules(FalconRules):
-    """The enforced scheme: nobody begins a clock before all tasks of the last one are in, and all enter together."""
+    """The enforced scheme: a clock begins after all updates of the last one are in, and they are applied together."""
 
     rule = "whole-clock"
 
 
 class FalconWorker(WorkerRules):
-    """Tells the server how far it is, and hands tasks over when the server says so.
+    """Reports each finished task to the server, and transfers tasks when the server orders it.
 
-    What has been handed to it while it computed its own tasks goes into the same update.
+    Tasks that arrive while the worker computes its own go into the same update.
     """
 
     gathers = True
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
-        return [Outgoing(SERVER, Progress(clock=self.queue.clock, left=self.queue.blocked, took_us=took_us))]
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
+        return [Outgoing(SERVER, TaskComputed(clock=self.queue.clock, left=self.queue.blocked, took_us=took_us))]
 
-    def receive(self, sender: int, message: Any) -> list[Outgoing]:
+    def receive(self, sender: int, message: AnyMessage) -> list[Outgoing]:
         match message:
             case GiveUp(order=order, to=to, count=count):
                 tasks = self.queue.give(count)

@@ -1,34 +1,45 @@
 """FlexRR: SSP, and rapid reassignment of work within helper groups (Harlap et al. 2016, section 3).
 
-Workers tell those whom they may help how far they are. Who finds that it is clearly behind gives a small part of its
-remaining tasks away (do this), the tail first. The helper computes it when it is done with its own tasks, says when it
-begins, and gets the next part by that. Who comes to the end of its own tasks takes back what no helper has begun.
+A worker reports its progress to those that it may help. A worker that is clearly behind such a helper assigns it a small
+part of its remaining tasks, from the tail (DoThis). The helper computes them after its own tasks, and reports when it
+begins (Begun), upon which it is assigned the next part. A worker that has begun its last own task takes back assignments
+that no helper has begun (Cancel).
 
-Each task is computed once: its owner gives it away at most once at a time, and takes it back only with the helper's word
-that it has not begun it.
+Each task is computed once: it is assigned to one helper at a time, and taken back only if the helper confirms that it has
+not begun it.
 """
 
 import math
 from collections import deque
 
-from sa_atp.lab.parameters.rules.messages import Any, Begun, Cancel, Cancelled, DoThis, Outgoing, Report, Task, Tasks
-from sa_atp.lab.parameters.rules.worker_rules import Taken, WorkerRules
+from sa_atp.lab.parameters.rules.messages import (
+    AnyMessage,
+    Begun,
+    Cancel,
+    CancelReply,
+    DoThis,
+    Outgoing,
+    Report,
+    Task,
+    Tasks,
+)
+from sa_atp.lab.parameters.rules.worker_rules import TakenTasks, WorkerRules
 
-# Of the size that Harlap et al. have; when workers report is ours.
-BEHIND = 0.2  # of a clock: who is so far behind a helper is a straggler
-FIRST_SHARE = 0.025  # of a clock's tasks: what a helper is given before it has begun
-NEXT_SHARE = 0.05  # and what it is given when it begins
-CHECKPOINTS = (0.5, 0.75, 1.0)  # of its tasks, after which a worker says how far it is
+# As Harlap et al. have them, but for CHECKPOINTS, which are ours.
+BEHIND = 0.2  # clocks by which a straggler is behind a helper, at least
+FIRST_SHARE = 0.025  # share of a clock's tasks in the first assignment to a helper
+NEXT_SHARE = 0.05  # the same in each further one
+CHECKPOINTS = (0.5, 0.75, 1.0)  # shares of its tasks after which a worker reports its progress
 
 
 def helpers_of(rank: int, world_size: int, helpers: int) -> tuple[int, ...]:
-    """Who may help a worker: those that follow it, around the circle. Args: helpers: how many; 0: all others."""
+    """Ranks that may help a worker: the next ones, cyclically. Args: helpers: how many; 0: all others."""
     count = min(helpers or world_size - 1, world_size - 1)
     return tuple((rank + n) % world_size for n in range(1, count + 1))
 
 
 def helped_by(rank: int, world_size: int, helpers: int) -> tuple[int, ...]:
-    """Whom a worker may help."""
+    """Ranks that a worker may help."""
     return tuple(other for other in range(world_size) if rank in helpers_of(other, world_size, helpers))
 
 
@@ -38,12 +49,12 @@ class Reassignment(WorkerRules):
         self.helpers = helpers_of(rank, world_size, helpers)
         self.helped = helped_by(rank, world_size, helpers)
         self._total = 1  # tasks of this clock
-        self._left = 0  # of its own: not computed by itself yet, those that it gave away included
+        self._left = 0  # own tasks that are neither computed nor begun by a helper
         self._number = 0
         self._given: dict[int, tuple[int, Tasks]] = {}  # assignments that the helper has not begun
         self._cancelling: set[int] = set()
         self._assigned: deque[tuple[int, int, Tasks]] = deque()  # to this worker: (owner, number, tasks)
-        self._begun: set[tuple[int, int]] = set()  # (owner, number): what it has helped with
+        self._begun: set[tuple[int, int]] = set()  # (owner, number): assignments that it has begun
         self._void: set[tuple[int, int]] = set()  # (owner, number): cancelled before it came
 
     # --- own tasks --------------------------------------------------------------------------------------------------------
@@ -52,7 +63,7 @@ class Reassignment(WorkerRules):
         super().begin(clock, tasks)
         self._total = self._left = max(1, len(tasks))
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
         if task.shard != self.rank:
             return []
         before = self._done
@@ -74,7 +85,7 @@ class Reassignment(WorkerRules):
 
     @property
     def _done(self) -> float:
-        """Share of the clock that is done, or begun by others."""
+        """Share of the clock's tasks that are computed, or begun by helpers."""
         return 1.0 - self._left / self._total
 
     def _report(self) -> list[Outgoing]:
@@ -83,16 +94,16 @@ class Reassignment(WorkerRules):
 
     # --- others' tasks ----------------------------------------------------------------------------------------------------
 
-    def take(self) -> Taken | None:
+    def take(self) -> TakenTasks | None:
         if not self._assigned:
             return None
         owner, number, tasks = self._assigned.popleft()
         self._begun.add((owner, number))
-        return Taken(tasks, (Outgoing(owner, Begun(number=number)),))
+        return TakenTasks(tasks, (Outgoing(owner, Begun(number=number)),))
 
     # --- messages ---------------------------------------------------------------------------------------------------------
 
-    def receive(self, sender: int, message: Any) -> list[Outgoing]:
+    def receive(self, sender: int, message: AnyMessage) -> list[Outgoing]:
         match message:
             case Report(clock=clock, done=done):
                 is_behind = clock + done - (self.queue.clock + self._done) >= BEHIND
@@ -103,7 +114,7 @@ class Reassignment(WorkerRules):
                 self._cancelling.discard(number)
                 self._left -= len(tasks)
                 return self._give(sender, NEXT_SHARE)
-            case Cancelled(number=number, returned=returned):
+            case CancelReply(number=number, returned=returned):
                 self._cancelling.discard(number)
                 if returned and number in self._given:
                     self.queue.take_back(self._given.pop(number)[1])
@@ -113,11 +124,11 @@ class Reassignment(WorkerRules):
                 else:
                     self._assigned.append((sender, number, tasks))
             case Cancel(number=number):
-                return [Outgoing(sender, Cancelled(number=number, returned=self._withdraw(sender, number)))]
+                return [Outgoing(sender, CancelReply(number=number, returned=self._withdraw(sender, number)))]
         return []
 
     def _give(self, helper: int, share: float) -> list[Outgoing]:
-        """An assignment, if there is something that is not begun; none while it takes everything back."""
+        """Assigns tasks that are not begun to a helper; none while assignments are being cancelled."""
         tasks = self.queue.give(math.ceil(share * self._total)) if not self._cancelling else ()
         if not tasks:
             return []
@@ -126,12 +137,12 @@ class Reassignment(WorkerRules):
         return [Outgoing(helper, DoThis(number=self._number, tasks=tasks))]
 
     def _withdraw(self, owner: int, number: int) -> bool:
-        """Returns: whether it had not begun it."""
+        """Drops an assignment. Returns: whether it had not been begun."""
         for place, (who, which, _) in enumerate(self._assigned):
             if (who, which) == (owner, number):
                 del self._assigned[place]
                 return True
         if (owner, number) in self._begun:
             return False
-        self._void.add((owner, number))  # the cancellation was faster than the assignment
+        self._void.add((owner, number))  # the cancellation overtook the assignment
         return True

@@ -1,6 +1,6 @@
-"""What workers and the server of the parameters say to each other; and workers to one another.
+"""Messages between workers and the server of parameters, and among workers.
 
-Arrays (parameters, updates, samples) travel beside a message, as they are: float32 or uint8, not encoded.
+Arrays (parameters, updates, samples) travel beside a message as its payload: raw float32 or uint8.
 """
 
 from typing import Annotated, NamedTuple
@@ -15,7 +15,7 @@ Microseconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 
 class Task(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """One micro-batch of one shard in one clock: what is computed as a whole, and exactly once."""
+    """One micro-batch of one shard in one clock, the unit of computation: each is computed exactly once."""
 
     clock: int
     shard: int
@@ -25,60 +25,60 @@ class Task(msgspec.Struct, frozen=True, order=True, array_like=True):
 Tasks = tuple[Task, ...]
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """What all messages have: a type that says which they are."""
+class ParamsMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all messages; the type is a field of the encoding."""
 
 
 # --- worker to server -------------------------------------------------------------------------------------------------
 
 
-class Open(Message, frozen=True):
-    """Rank 0's first: a job begins."""
+class Open(ParamsMessage, frozen=True):
+    """Rank 0's first message: it opens a job."""
 
     policy: str
     plan: dict[str, object]
     values: Annotated[int, msgspec.Meta(ge=1)]
-    """Parameters. Who joins and who pushes sends so many."""
+    """Number of parameters, and so of the values of a join or a push."""
     sample_bytes: Annotated[int, msgspec.Meta(ge=0)]
-    """Samples of one task."""
+    """Size of the samples of one task."""
 
 
-class Join(Message, frozen=True):
-    """A worker is there. With rank 0's come the parameters that training begins with."""
+class JoinTraining(ParamsMessage, frozen=True, tag="Join"):
+    """A worker joins. Rank 0 sends the initial parameters with it, float32[values]."""
 
 
-class Pull(Message, frozen=True):
-    """May I begin this clock, and with which parameters?"""
-
-    clock: int
-
-
-class Push(Message, frozen=True):
-    """An update: beside it, float32[values], the sum of the gradients of these tasks, each its share of a shard's mean."""
+class Pull(ParamsMessage, frozen=True):
+    """A worker asks to begin a clock, and for parameters."""
 
     clock: int
-    """The pusher's own."""
+
+
+class Push(ParamsMessage, frozen=True):
+    """An update, float32[values]: the sum of the gradients of these tasks, each its share of a shard's mean."""
+
+    clock: int
+    """The clock of the worker that pushes."""
     tasks: Tasks
 
 
-class Progress(Message, frozen=True):
-    """A task is computed."""
+class TaskComputed(ParamsMessage, frozen=True, tag="Progress"):
+    """A worker has computed a task."""
 
     clock: int
     left: int
-    """Tasks that this worker has still to compute, as far as it knows."""
+    """Tasks that it has still to compute, as far as it knows."""
     took_us: Microseconds
 
 
-class Gave(Message, frozen=True):
-    """Answer to GiveUp."""
+class Gave(ParamsMessage, frozen=True):
+    """The reply to GiveUp: these tasks went to the other worker."""
 
     order: int
     tasks: Tasks
 
 
-class Arrived(Message, frozen=True):
-    """What another worker gave away is here."""
+class Arrived(ParamsMessage, frozen=True):
+    """A transfer has arrived."""
 
     order: int
 
@@ -86,33 +86,33 @@ class Arrived(Message, frozen=True):
 # --- server to worker -------------------------------------------------------------------------------------------------
 
 
-class GoAhead(Message, frozen=True):
-    """Answer to Pull: beside it, float32[values]."""
+class GoAhead(ParamsMessage, frozen=True):
+    """The reply to Pull, with the parameters, float32[values]."""
 
     clock: int
     version: int
-    """Updates that are in these parameters."""
+    """Number of updates in these parameters."""
     tasks: Tasks
 
 
-class Applied(Message, frozen=True):
-    """Answer to Push."""
+class Applied(ParamsMessage, frozen=True):
+    """The reply to Push."""
 
     version: int
 
 
-class Over(Message, frozen=True):
-    """The job has all its samples: nothing that is not applied yet counts."""
+class Over(ParamsMessage, frozen=True):
+    """The job has ended; updates that are not applied yet do not count."""
 
 
-class Failed(Message, frozen=True):
-    """The job cannot go on."""
+class JobFailed(ParamsMessage, frozen=True, tag="Failed"):
+    """The job has failed."""
 
     reason: str
 
 
-class GiveUp(Message, frozen=True):
-    """Give so many of your tasks that you have not begun to another worker."""
+class GiveUp(ParamsMessage, frozen=True):
+    """The server orders a worker to give tasks that it has not begun to another worker."""
 
     order: int
     to: int
@@ -122,79 +122,79 @@ class GiveUp(Message, frozen=True):
 # --- worker to worker -------------------------------------------------------------------------------------------------
 
 
-class Transfer(Message, frozen=True):
-    """Tasks change hands: beside them, the samples, uint8[n]."""
+class Transfer(ParamsMessage, frozen=True):
+    """Tasks that move to another worker, with their samples, uint8[n]."""
 
     order: int
     tasks: Tasks
 
 
-class Report(Message, frozen=True):
-    """How far a possible helper is."""
+class Report(ParamsMessage, frozen=True):
+    """The progress of a possible helper."""
 
     clock: int
     done: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
     """Share of the clock's tasks."""
 
 
-class DoThis(Message, frozen=True):
-    """Compute these when you are done with your own."""
+class DoThis(ParamsMessage, frozen=True):
+    """An assignment: tasks for the helper to compute after its own."""
 
     number: int
     tasks: Tasks
 
 
-class Begun(Message, frozen=True):
-    """The helper has begun an assignment: its tasks are the helper's now."""
+class Begun(ParamsMessage, frozen=True):
+    """The helper has begun an assignment, and keeps its tasks."""
 
     number: int
 
 
-class Cancel(Message, frozen=True):
-    """The owner wants to compute an assignment itself, if the helper has not begun it."""
+class Cancel(ParamsMessage, frozen=True):
+    """The owner takes an assignment back, if the helper has not begun it."""
 
     number: int
 
 
-class Cancelled(Message, frozen=True):
-    """Answer to Cancel."""
+class CancelReply(ParamsMessage, frozen=True, tag="Cancelled"):
+    """The reply to Cancel."""
 
     number: int
     returned: bool
     """Whether the tasks are the owner's again."""
 
 
-ToServer = Open | Join | Pull | Push | Progress | Gave | Arrived
-FromServer = GoAhead | Applied | Over | Failed | GiveUp
-AmongWorkers = Transfer | Report | DoThis | Begun | Cancel | Cancelled
-Any = ToServer | FromServer | AmongWorkers
+ToServer = Open | JoinTraining | Pull | Push | TaskComputed | Gave | Arrived
+FromServer = GoAhead | Applied | Over | JobFailed | GiveUp
+AmongWorkers = Transfer | Report | DoThis | Begun | Cancel | CancelReply
+AnyMessage = ToServer | FromServer | AmongWorkers
 
 
-class Refused(ValueError):
-    """What a worker has said is not what it may say now. The message is one line that does not name it."""
+class MessageRefused(ValueError):
+    """A worker sent a message that is not allowed at this time. The text does not name the worker."""
 
 
 class Outgoing(NamedTuple):
-    """A message to be sent, and what goes with it."""
+    """A message to be sent, with its payload."""
 
     to: int
-    message: Any
+    message: AnyMessage
     values: Values | None = None
     samples_of: Tasks = ()
-    """Tasks whose samples go with it."""
+    """Tasks whose samples are the payload."""
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Any)
+_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
 NOTHING = np.empty(0, np.uint8)
 
 
-def encode(message: Any) -> bytes:
+def encode(message: AnyMessage) -> bytes:
     return _encoder.encode(message)
 
 
-def decode(data: bytes | memoryview) -> Any:
-    """Raises: ValueError: it is no message."""
+def decode(data: bytes | memoryview) -> AnyMessage:
+    """Raises: ValueError: the data is not a message."""
     return _decoder.decode(data)
 
 

@@ -1,6 +1,6 @@
-"""The parameters worked out a second time, from the updates as they were logged: what the store is checked against.
+"""An independent computation of the parameters from the logged updates, against which the store is checked.
 
-Written apart from store.py, from the same published rules, so that a mistake has to be made twice to go unnoticed.
+It shares no code with store.py: a mistake has to be made in both to go unnoticed.
 """
 
 from typing import Literal
@@ -14,7 +14,7 @@ Rule = Literal["sum", "version-mean", "whole-clock"]
 
 
 class Replay:
-    """Takes updates in the order in which the server took them, and has the parameters that must have come of them."""
+    """Applies updates in the server's order; `values` are the parameters that must result."""
 
     def __init__(self, values: Values, *, rule: Rule, rate: float, world_size: int, micro_batches: int) -> None:
         """Args: rate: the learning rate times the weight of an update."""
@@ -28,7 +28,7 @@ class Replay:
         self._seen: set[tuple[int, int, int]] = set()
 
     def take(self, clock: int, tasks: Tasks, update: Values) -> bool:
-        """Returns: whether all of its tasks are new."""
+        """Applies an update. Returns: whether all of its tasks are new."""
         names = {(task.clock, task.shard, task.micro_batch) for task in tasks}
         is_new = len(names) == len(tasks) and not names & self._seen
         self._seen |= names
@@ -41,7 +41,7 @@ class Replay:
         return is_new
 
     def _version(self, clock: int, update: Values) -> None:
-        """Of the mean, a share moves to the new update: as much as makes all of the clock's updates weigh the same."""
+        """Moves the clock's mean towards the new update, so that all updates of the clock weigh the same."""
         mean, count = self._means.get(clock, (np.zeros(len(update), np.float32), 0))
         moved = (update - mean) / np.float32(count + 1)
         self.values = self.values - self._rate * moved

@@ -1,9 +1,9 @@
-"""What the server decides under a policy: who may go on, who computes what, how updates get in."""
+"""The server's decisions under a policy: which worker may begin a clock, with which tasks, and how updates are applied."""
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sa_atp.lab.parameters.rules.messages import Any, Outgoing, Tasks
+from sa_atp.lab.parameters.rules.messages import AnyMessage, Outgoing, Tasks
 from sa_atp.lab.parameters.rules.replay import Rule
 from sa_atp.lab.parameters.rules.store import Additive, Merging, VersionMeans, WholeClocks
 from sa_atp.lab.parameters.rules.tasks import shard_of
@@ -11,7 +11,7 @@ from sa_atp.lab.parameters.rules.tasks import shard_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Terms:
-    """What a job is run with."""
+    """The settings of a job."""
 
     world_size: int
     micro_batches: int
@@ -19,9 +19,9 @@ class Terms:
     bound: int = 0
     """How many clocks a worker may be ahead of the slowest."""
     helpers: int = 0
-    """How many workers may help one; 0: all others."""
+    """How many workers may help each one; 0: all others."""
     clocks: int = 1
-    """The job is over when as many tasks are in the parameters as all workers have in so many clocks."""
+    """Length of the job: it is over when the parameters contain as many tasks as all workers have in so many clocks."""
 
     @property
     def tasks_of_clock(self) -> int:
@@ -29,7 +29,7 @@ class Terms:
 
 
 class Rules:
-    """Nobody ever waits: asynchronous parallel (ASP). Every update counts fully, as soon as it comes."""
+    """Asynchronous parallel (ASP): no worker waits; each update is applied on arrival, with its full weight."""
 
     rule: ClassVar[Rule] = "sum"
 
@@ -56,19 +56,19 @@ class Rules:
         return True
 
     def tasks(self, rank: int, clock: int, now_us: int) -> Tasks:
-        """What a worker computes in a clock that it begins now."""
+        """The tasks of a worker in a clock that it begins now."""
         return shard_of(clock, rank, self.terms.micro_batches)
 
-    def observe(self, rank: int, message: Any, now_us: int) -> list[Outgoing]:
-        """Hears what a worker has said; what is to be done about it."""
+    def observe(self, rank: int, message: AnyMessage, now_us: int) -> list[Outgoing]:
+        """Sees a worker's message. Returns: messages to send because of it."""
         return []
 
 
 class SspRules(Rules):
     """Stale synchronous parallel (Ho et al. 2013, section 2).
 
-    A worker may be at most `bound` clocks ahead of the slowest: one that begins clock c (the first is 0) has parameters in
-    which all updates of clocks 0 to c - bound - 1 are, and perhaps later ones. Updates add up, each with its full weight.
+    A worker may be at most `bound` clocks ahead of the slowest: the parameters with which it begins clock c (from 0)
+    contain all updates of clocks 0 to c - bound - 1, and perhaps later ones. Updates add up, each with its full weight.
     """
 
     def may_begin(self, clock: int, slowest: int) -> bool:
@@ -84,6 +84,6 @@ class ConSgdRules(SspRules):
 
 
 class DynSgdRules(SspRules):
-    """SSP, where the d updates of a clock that have come have the weight 1/d each. (DynSGD, Jiang et al. 2017)"""
+    """SSP, where the d updates of a clock so far have the weight 1/d each. (DynSGD, Jiang et al. 2017)"""
 
     rule = "version-mean"

@@ -1,4 +1,4 @@
-"""The server of the parameters of one job: messages and the time go in, messages come out."""
+"""The server of the parameters of one job, pure: messages and the time go in, messages come out."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,17 +8,17 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters.rules.messages import (
     AmongWorkers,
-    Any,
+    AnyMessage,
     Applied,
-    Failed,
     GoAhead,
-    Join,
+    JobFailed,
+    JoinTraining,
+    MessageRefused,
     Open,
     Outgoing,
     Over,
     Pull,
     Push,
-    Refused,
     Tasks,
     ToServer,
 )
@@ -27,8 +27,8 @@ from sa_atp.lab.parameters.rules.store import Store
 from sa_atp.lab.parameters.rules.tasks import Book, TwiceError
 
 
-class Taken(NamedTuple):
-    """An update that the server has taken."""
+class TakenUpdate(NamedTuple):
+    """An update that the server has applied."""
 
     number: int
     """1 for the first."""
@@ -36,98 +36,98 @@ class Taken(NamedTuple):
     clock: int
     tasks: Tasks
     staleness: int
-    """Updates that it had taken since its pusher got its parameters."""
+    """Updates applied since the worker got its parameters."""
     update: Values
     values: Values
-    """The parameters after it."""
+    """The parameters after the update."""
 
 
 class Snapshot(NamedTuple):
-    """The parameters when so many whole clocks' worth of tasks had gone into them."""
+    """The parameters when they first contained the tasks of so many whole clocks."""
 
     clocks: int
     at_us: int
     values: Values
 
 
-class ParameterServer:
-    """Takes what a worker may say as the job stands. What it may not say ends the job, and everybody hears whose it was and
-    what: as with sums, values that are not finite are reported, and never applied.
+class ParamsServer:
+    """Handles workers' messages. A message that is not allowed in the job's state ends the job, and all workers are told
+    which worker sent it and why it is wrong. Values that are not finite count as such, and are never applied.
     """
 
     def __init__(
         self,
         rules: Rules,
         *,
-        taken: Callable[[Taken], None] = lambda _: None,
+        taken: Callable[[TakenUpdate], None] = lambda _: None,
         reached: Callable[[Snapshot], None] = lambda _: None,
     ) -> None:
         """Args:
         taken: called with each update, in order.
-        reached: called each time when a clock's worth of tasks more is in the parameters.
+        reached: called whenever the parameters contain the tasks of another whole clock.
         """
         self.rules = rules
         self.book = Book(rules.terms.world_size, rules.terms.micro_batches)
         self.store: Store | None = None
         self.is_over = False
         self.failure = ""
-        """Why it is over, if that is not because it has all its samples."""
+        """Why the job failed; empty: it did not."""
         self.tasks_in = 0
-        """Tasks that are in the parameters."""
+        """Number of tasks in the parameters."""
         self.most_ahead = 0
-        """Most clocks that a worker was ahead of the slowest when it began one."""
+        """The largest number of clocks by which a worker was ahead of the slowest when it began one."""
         self._merging = rules.merging()
         self._taken = taken
         self._reached = reached
         self._joined: set[int] = set()
-        self._waiting: dict[int, int] = {}  # rank -> clock that it wants to begin, in the order of asking
+        self._waiting: dict[int, int] = {}  # rank -> clock that it waits to begin, in the order of requests
         self._pulled: dict[int, int] = {}  # rank -> version that it has
         self._next = [0] * rules.terms.world_size  # by rank: clock that it may ask for
         self._clocks = 0
 
     @property
     def waits_for(self) -> tuple[int, ...]:
-        """Whom those that wait are waiting for."""
-        everybody = range(self.rules.terms.world_size)
-        if len(self._joined) < len(everybody):
-            return tuple(rank for rank in everybody if rank not in self._joined)
-        return tuple(rank for rank in everybody if self.book.clocks[rank] == self.book.slowest)
+        """Ranks that the waiting workers are waiting for."""
+        all_ranks = range(self.rules.terms.world_size)
+        if len(self._joined) < len(all_ranks):
+            return tuple(rank for rank in all_ranks if rank not in self._joined)
+        return tuple(rank for rank in all_ranks if self.book.clocks[rank] == self.book.slowest)
 
-    def receive(self, rank: int, message: Any, values: Values | None, now_us: int) -> list[Outgoing]:
-        """Args: values: what came beside the message. Returns: what is to be sent, in order."""
+    def receive(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
+        """Handles a message. Args: values: its payload. Returns: messages to send, in order."""
         if self.is_over:
             return []
         try:
             return self._take(rank, message, values, now_us)
-        except (Refused, TwiceError) as error:
+        except (MessageRefused, TwiceError) as error:
             return self.fail(f"rank {rank}: {error}")
 
-    def forward(self, rank: int, to: int, message: Any) -> list[Outgoing]:
-        """What a worker says to another one. Returns: what is to be sent where it may not; nothing: hand it on."""
+    def forward(self, rank: int, to: int, message: AnyMessage) -> list[Outgoing]:
+        """Checks a message from one worker to another. Returns: messages to send if it is not allowed; none: forward it."""
         if self.is_over or (isinstance(message, AmongWorkers) and 0 <= to < self.rules.terms.world_size):
             return []
         return self.fail(f"rank {rank}: a message {type(message).__name__} for rank {to}, which workers do not send")
 
     def fail(self, reason: str) -> list[Outgoing]:
-        """The job is over, and has failed: everybody hears why."""
+        """Ends the job as failed. Returns: messages that tell all workers why."""
         if self.is_over:
             return []
         self.is_over, self.failure = True, reason
-        return [Outgoing(rank, Failed(reason=reason)) for rank in range(self.rules.terms.world_size)]
+        return [Outgoing(rank, JobFailed(reason=reason)) for rank in range(self.rules.terms.world_size)]
 
-    def _take(self, rank: int, message: Any, values: Values | None, now_us: int) -> list[Outgoing]:
-        """Raises: Refused, TwiceError: and then nothing of it is taken."""
+    def _take(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
+        """Raises: MessageRefused, TwiceError; the state is unchanged then."""
         name = type(message).__name__
         if not isinstance(message, ToServer) or isinstance(message, Open):
-            raise Refused(f"a message {name}, which workers do not send to the server")
-        if isinstance(message, Join) == (rank in self._joined):
-            raise Refused(
+            raise MessageRefused(f"a message {name}, which workers do not send to the server")
+        if isinstance(message, JoinTraining) == (rank in self._joined):
+            raise MessageRefused(
                 "it joins a second time" if rank in self._joined else f"a message {name} before it has joined"
             )
         match message:
-            case Join():
+            case JoinTraining():
                 if (values is None) == (rank == 0):
-                    raise Refused(
+                    raise MessageRefused(
                         "it joins without parameters" if rank == 0 else "it joins with parameters, as rank 0 does"
                     )
                 if values is not None:
@@ -137,7 +137,7 @@ class ParameterServer:
                 return self._go_on(now_us)
             case Pull(clock=clock):
                 if clock != self._next[rank] or rank in self._waiting:
-                    raise Refused(f"it asks for step {clock}, and step {self._next[rank]} is its next")
+                    raise MessageRefused(f"it asks for step {clock}, and step {self._next[rank]} is its next")
                 self._waiting[rank] = clock
                 orders = self.rules.observe(rank, message, now_us)
                 return [*self._go_on(now_us), *orders]
@@ -145,27 +145,27 @@ class ParameterServer:
                 return self._push(rank, message, values, now_us)
         return self.rules.observe(rank, message, now_us)
 
-    def lost(self, rank: int, reason: str) -> list[Outgoing]:
-        """A worker is gone: nobody can go on. Nothing is lost once the job is over."""
+    def remove_worker(self, rank: int, reason: str) -> list[Outgoing]:
+        """Ends the job because a worker is gone; without effect if the job is over."""
         return [each for each in self.fail(f"rank {rank}: {reason}") if each.to != rank]
 
     def _check_push(self, rank: int, push: Push, update: Values | None) -> None:
         """Raises: Refused."""
         update_of = f"its update of step {push.clock} has"
         if self.store is None:
-            raise Refused(f"an update of step {push.clock}, before there are parameters")
+            raise MessageRefused(f"an update of step {push.clock}, before there are parameters")
         if update is None or update.size != self.store.values.size:
             sizes = f"{0 if update is None else update.size} values, and the parameters {self.store.values.size}"
-            raise Refused(f"{update_of} {sizes}")
-        # what others have handed to it, it may push before it begins its next step, or is told that it may
+            raise MessageRefused(f"{update_of} {sizes}")
+        # tasks transferred from others may be pushed before the worker begins its next step or has its go-ahead
         if not self._next[rank] - 1 <= push.clock <= self._next[rank]:
-            raise Refused(f"an update of step {push.clock}, and step {max(0, self._next[rank] - 1)} is where it is")
+            raise MessageRefused(f"an update of step {push.clock}, while it is in step {max(0, self._next[rank] - 1)}")
         begun = max(self._next)
         unknown = next((task for task in push.tasks if not self.book.knows(task) or task.clock >= begun), None)
         if unknown is not None or not push.tasks:
-            raise Refused(f"{update_of} {f'{unknown}, which nobody has begun' if unknown else 'no tasks'}")
+            raise MessageRefused(f"{update_of} {f'{unknown}, which no worker has begun' if unknown else 'no tasks'}")
         if self.rules.rule == "whole-clock" and len({task.clock for task in push.tasks}) > 1:
-            raise Refused(f"{update_of} tasks of several steps")
+            raise MessageRefused(f"{update_of} tasks of several steps")
         _check_finite(update, update_of)
 
     def _push(self, rank: int, push: Push, update: Values | None, now_us: int) -> list[Outgoing]:
@@ -178,7 +178,7 @@ class ParameterServer:
         self.store.version += 1
         self.tasks_in += self._merging.merge(self.store, push.clock, push.tasks, update)
         values = self.store.values.copy()
-        self._taken(Taken(self.store.version, rank, push.clock, push.tasks, staleness, update, values))
+        self._taken(TakenUpdate(self.store.version, rank, push.clock, push.tasks, staleness, update, values))
         terms = self.rules.terms
         while self._clocks < min(terms.clocks, self.tasks_in // terms.tasks_of_clock):
             self._clocks += 1
@@ -188,11 +188,11 @@ class ParameterServer:
             self.is_over = True
             return answers + [Outgoing(other, Over()) for other in range(terms.world_size)]
         orders = self.rules.observe(rank, push, now_us)
-        # who waits may go on when the slowest has
+        # waiting workers may go on if the slowest has advanced
         return [*answers, *(self._go_on(now_us) if self.book.slowest > slowest else ()), *orders]
 
     def _go_on(self, now_us: int) -> list[Outgoing]:
-        """Answers those who may begin what they asked for."""
+        """Answers the waiting workers that may begin their clock now."""
         if self.store is None or len(self._joined) < self.rules.terms.world_size:
             return []
         answers = []
@@ -214,6 +214,6 @@ def _check_finite(values: Values, what: str) -> None:
     """Raises: Refused."""
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        raise Refused(
+        raise MessageRefused(
             f"{what} {bad.size} of {values.size} values that are NaN or infinite, the first at index {bad[0]}"
         )

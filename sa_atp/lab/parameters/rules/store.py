@@ -1,6 +1,6 @@
-"""The parameters on the server, and how updates get into them.
+"""The parameters on the server, and the ways to apply updates.
 
-All arithmetic is float32, in the order in which updates come, so that it can be repeated bit for bit (replay.py).
+All arithmetic is float32, in the order of arrival, so that it can be repeated bit for bit (replay.py).
 """
 
 from typing import Protocol
@@ -12,7 +12,7 @@ from sa_atp.lab.parameters.rules.messages import Tasks
 
 
 class Store:
-    """float32[values] and a version: how many updates have come."""
+    """The parameters, float32[values], and their version: the number of updates so far."""
 
     def __init__(self, values: Values) -> None:
         self.values = np.array(values, np.float32)
@@ -24,15 +24,15 @@ class Store:
 
 
 class Merging(Protocol):
-    """How an update is weighted and applied."""
+    """A way to weight and apply updates."""
 
     def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
-        """Takes an update in. Args: clock: its pusher's. Returns: how many tasks are in the parameters by that."""
+        """Takes an update. Args: clock: of the worker that pushed it. Returns: number of tasks added to the parameters."""
         ...
 
 
 class Additive:
-    """Every update with the same weight, as soon as it is there."""
+    """Applies every update on arrival, with the same weight."""
 
     def __init__(self, rate: float) -> None:
         """Args: rate: the learning rate times the weight."""
@@ -44,11 +44,11 @@ class Additive:
 
 
 class VersionMeans:
-    """Of all updates of a clock, the mean is in the parameters, at any time. (DynSGD, Jiang et al. 2017)
+    """Keeps the mean of each clock's updates so far in the parameters. (DynSGD, Jiang et al. 2017)
 
-    The d-th update of a clock (of staleness d - 1) gets the weight 1/d, and so do those before it: what of the clock is in
-    the parameters already is revised to the new mean, which changes it by (update - mean) / d. A clock's weights sum to 1
-    however many of its updates have come. What is kept for each clock that is not complete: its mean, and how many.
+    The d-th update of a clock (of staleness d - 1) gets the weight 1/d, and the earlier ones are reduced to the same: the
+    parameters change by (update - mean) / d. A clock's weights always sum to 1. For each incomplete clock, the mean and the
+    number of updates are kept.
     """
 
     def __init__(self, rate: float, world_size: int) -> None:
@@ -67,7 +67,7 @@ class VersionMeans:
 
 
 class WholeClocks:
-    """The updates of a clock together, when all of its tasks are there: nobody sees half a clock."""
+    """Applies the updates of a clock together, when all of its tasks have arrived."""
 
     def __init__(self, rate: float, tasks_of_clock: int) -> None:
         self.rate = rate
@@ -75,7 +75,7 @@ class WholeClocks:
         self.gathered: dict[int, tuple[Values, int]] = {}
 
     def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
-        """All tasks of an update are of one clock."""
+        """See `Merging`. All tasks of an update belong to one clock."""
         sum_, count = self.gathered.pop(tasks[0].clock, (np.zeros_like(update), 0))
         sum_ = sum_ + update
         count += len(tasks)

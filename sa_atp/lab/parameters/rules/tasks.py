@@ -1,4 +1,4 @@
-"""Who has which tasks: the list of one worker, and the server's book of what is done."""
+"""The queue of a worker's tasks, and the server's book of finished ones."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ def shard_of(clock: int, shard: int, micro_batches: int) -> Tasks:
 
 
 class TaskQueue:
-    """A worker's own tasks of a clock. It begins them from the head, and gives them away from the tail."""
+    """A worker's own tasks of a clock: begun from the head, given away from the tail."""
 
     def __init__(self) -> None:
         self.clock = -1
@@ -23,15 +23,15 @@ class TaskQueue:
 
     @property
     def blocked(self) -> int:
-        """Tasks that it has not begun."""
+        """Number of tasks not begun."""
         return len(self._waiting)
 
     def next(self) -> Task | None:
-        """The task that it begins now; None: it has no more."""
+        """Removes and returns the next task to begin; None: there is none."""
         return self._waiting.pop(0) if self._waiting else None
 
     def give(self, count: int) -> Tasks:
-        """Takes up to so many tasks that it has not begun from the tail."""
+        """Removes and returns up to so many tasks from the tail."""
         count = min(count, len(self._waiting))
         at = len(self._waiting) - count
         given, self._waiting = self._waiting[at:], self._waiting[:at]
@@ -42,22 +42,22 @@ class TaskQueue:
 
 
 class TwiceError(ValueError):
-    """An update has a task that is in the parameters already."""
+    """An update contains a task that was pushed before."""
 
 
 class Book:
-    """Which tasks have been pushed: each one once. A shard's clock is how many of its clocks are complete."""
+    """The tasks that have been pushed, each once. A shard's clock is the number of its complete clocks."""
 
     def __init__(self, world_size: int, micro_batches: int) -> None:
         self.clocks = [0] * world_size
         self.slowest = 0
-        """Clocks that are complete on all shards."""
+        """Number of clocks complete on all shards."""
         self._micro_batches = micro_batches
         self._all = (1 << micro_batches) - 1
         self._done: list[dict[int, int]] = [defaultdict(int) for _ in range(world_size)]  # by shard: clock -> bits
 
     def enter(self, tasks: Iterable[Task]) -> None:
-        """Raises: TwiceError: and then nothing is entered."""
+        """Adds tasks. Raises: TwiceError: one was pushed before; none is added then."""
         new = set()
         for task in tasks:
             if task in new or self.has(task):

@@ -1,26 +1,26 @@
-"""What a worker decides under a policy: which task is next, what it says to whom. No I/O: messages in, messages out."""
+"""A worker's decisions under a policy: its next task, and its messages. No I/O: messages in, messages out."""
 
 from collections import deque
 from dataclasses import dataclass
 from typing import ClassVar
 
-from sa_atp.lab.parameters.rules.messages import Any, Outgoing, Task, Tasks
+from sa_atp.lab.parameters.rules.messages import AnyMessage, Outgoing, Task, Tasks
 from sa_atp.lab.parameters.rules.tasks import TaskQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """Other workers' tasks that it begins now."""
+class TakenTasks:
+    """Tasks of other workers that a worker begins now, and messages to send because of it."""
 
     tasks: Tasks
     says: tuple[Outgoing, ...] = ()
 
 
 class WorkerRules:
-    """Computes what it is told to compute, and nothing else."""
+    """The rules of a worker that computes its own tasks, and never gives any away."""
 
     gathers: ClassVar[bool] = False
-    """Whether it computes others' tasks before it pushes its own, in one update; else its own go first, by themselves."""
+    """True: others' tasks go into the same update as its own; False: its own are pushed first, in an own update."""
 
     def __init__(self, rank: int, world_size: int) -> None:
         self.rank = rank
@@ -29,30 +29,30 @@ class WorkerRules:
         self._foreign: deque[Tasks] = deque()
 
     def begin(self, clock: int, tasks: Tasks) -> None:
-        """A clock begins. What it had of the last one is done."""
+        """Begins a clock with these tasks; those of the last one are done."""
         self.queue.begin(clock, tasks)
 
     def next(self) -> Task | None:
-        """Its own task that it begins now."""
+        """Removes and returns the next of its own tasks to begin; None: there is none."""
         return self.queue.next()
 
-    def finished(self, task: Task, took_us: int) -> list[Outgoing]:
-        """It has computed a task, its own or another's."""
+    def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
+        """Notes that a task, its own or another worker's, is computed. Returns: messages to send."""
         return []
 
     def settle(self) -> list[Outgoing]:
-        """It has begun all of its own tasks: what it says about those that it gave away."""
+        """Called when all own tasks are begun. Returns: messages about the tasks given away."""
         return []
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing of its own tasks is open: it may push."""
+        """Whether it may push: no task that it gave away can still come back."""
         return True
 
-    def take(self) -> Taken | None:
-        """Others' tasks that it begins now, when its own are pushed."""
-        return Taken(self._foreign.popleft()) if self._foreign else None
+    def take(self) -> TakenTasks | None:
+        """Removes and returns tasks of other workers to begin now; None: there are none."""
+        return TakenTasks(self._foreign.popleft()) if self._foreign else None
 
-    def receive(self, sender: int, message: Any) -> list[Outgoing]:
-        """A message has come, from another worker or from the server."""
+    def receive(self, sender: int, message: AnyMessage) -> list[Outgoing]:
+        """Handles a message from another worker or the server. Returns: messages to send."""
         return []

@@ -1,1 +1,1 @@
-"""Figures of a run: bars, timelines, courses of training; their style, and which workers are marked as stragglers."""
+"""The figures of a run (bars, timelines, training curves), their style, and the marks of stragglers."""

@@ -1,4 +1,4 @@
-"""The figures of a run. Each is a function of the result and says in its title what is seen."""
+"""The figures of a run. Each is a function of the result, and its title states the finding."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 from sa_atp.lab.report import comparing, findings, stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gantt import timeline
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.drawing.training import training
 from sa_atp.lab.report.stats import PolicyStats, WorkerShare
 from sa_atp.lab.report.text import (
@@ -30,21 +30,21 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MAX_POINTS = 400  # dots of one policy; more would be a blot
+MAX_POINTS = 400  # dots of one policy; more would overlap
 
 
 @dataclass(frozen=True, slots=True)
 class FigureKind:
-    """A figure that a report has. Its function raises NothingToDrawError where the run lacks the data."""
+    """A kind of figure in reports. Its function raises NothingToDrawError if the run lacks the data."""
 
     name: str
-    draw: Callable[[RunResult, Layout], "Figure"]
+    draw: Callable[[RunResult, FigureLayout], "Figure"]
     caption: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A figure that was drawn: its file, and as data URIs what a page shows of it on wide and on narrow screens."""
+    """A drawn figure: its file, and data URIs for wide and narrow screens."""
 
     path: Path
     caption: str
@@ -53,9 +53,9 @@ class Drawn:
 
 
 def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, str]]:
-    """Writes all figures that the run has data for, and removes outdated ones that it has no data for.
+    """Writes all figures for which the run has data, and removes files of the others.
 
-    Returns: the figures; and for each that was not drawn, why not. Raises: MissingPartError without matplotlib; UserError.
+    Returns: the figures; and by name, why others were not drawn. Raises: MissingPartError without matplotlib; UserError.
     """
     style.require_matplotlib()
     written, left_out = [], {}
@@ -77,8 +77,8 @@ def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, st
 # --- iteration_time.png -----------------------------------------------------------------------------------------------
 
 
-def iteration_time(result: RunResult, layout: Layout = WIDE) -> "Figure":
-    """Mean iteration time of each policy beside the fluid bound, and below how the steps are distributed."""
+def iteration_time(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
+    """Mean iteration time of each policy beside the fluid bound, and the distribution of its steps below."""
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
     if not shown:
         raise NothingToDrawError("no iterations were recorded")
@@ -100,14 +100,14 @@ def iteration_time(result: RunResult, layout: Layout = WIDE) -> "Figure":
 
 
 def _means(
-    axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout
+    axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout
 ) -> None:
     for y, each in enumerate(shown):
         mean = each.mean_s or 0.0
         axes.barh(y, mean, height=0.62, color=style.policy_colour(each.policy))
         end = mean
         if interval := each.mean_interval_s:
-            # where all repetitions are alike, as simulated ones may be, rounding decides the sign
+            # if all repetitions are equal, as in simulations, rounding may make this negative
             below, above = max(0.0, mean - interval[0]), max(0.0, interval[1] - mean)
             axes.errorbar(mean, y, xerr=[[below], [above]], color=style.INK, capsize=3, lw=1.1)
             end = max(end, interval[1])
@@ -125,10 +125,10 @@ def _means(
     _bounds(axes, shown, title, layout)
 
 
-def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Layout) -> None:
-    """The fluid bound: one line where it is the same for all, else a mark on each bar; some updates are of less work.
+def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: FigureLayout) -> None:
+    """Draws the fluid bound: one line if it is the same for all policies, else a mark on each bar.
 
-    Args: title: of the panel, which stands beside what is said of the bound.
+    Args: title: of the panel; the note on the bound stands beside it.
     """
     bounds = {y: each.fluid_bound_s for y, each in enumerate(shown) if each.fluid_bound_s}
     texts = [duration(bound) for bound in bounds.values()]
@@ -156,8 +156,8 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Layo
         axes.set_title(about, loc="right", color=style.BOUND_COLOUR, size=layout.small)
 
 
-def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, layout: Layout) -> str:
-    """How a policy compares with the baseline; nothing for the baseline itself."""
+def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, layout: FigureLayout) -> str:
+    """The comparison of a policy with the baseline in words; empty for the baseline itself."""
     if base is None or other is base or not base.mean_s or not other.mean_s:
         return ""
     how = comparing.iterations(result, base, other)
@@ -166,8 +166,10 @@ def _against(result: RunResult, base: PolicyStats | None, other: PolicyStats, la
     return how.in_words() + ("" if layout.is_narrow else f" ({factor(base.mean_s / other.mean_s)} as fast)")
 
 
-def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> float:
-    """Where the axis must end, in seconds, so that what is written behind the bars fits."""
+def _room_for_notes(
+    result: RunResult, shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout
+) -> float:
+    """The end of the axis, in seconds, that leaves room for the notes behind the bars."""
     ends: list[float] = []
     for each in shown:
         end: float = max([each.mean_s or 0.0, *(each.mean_interval_s or ())])
@@ -178,15 +180,13 @@ def _room_for_notes(result: RunResult, shown: Sequence[PolicyStats], base: Polic
     return max(ends)
 
 
-def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: Layout) -> None:
-    middle_y, half = (
-        (0.14, 0.22) if layout.is_narrow else (0.0, 0.33)
-    )  # of a row; what is written is above, or beside it
+def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: FigureLayout) -> None:
+    middle_y, half = (0.14, 0.22) if layout.is_narrow else (0.0, 0.33)  # of a row; its notes are above or beside it
     for y, each in enumerate(shown):
         times = np.sort(each.pooled_s)
-        if len(times) > MAX_POINTS:  # evenly spaced ranks, so that the shape and both ends stay
+        if len(times) > MAX_POINTS:  # evenly spaced quantiles, which keep the shape and both ends
             times = times[np.linspace(0, len(times) - 1, MAX_POINTS).round().astype(int)]
-        # a fixed sequence that spreads evenly: the picture is the same for the same run
+        # a fixed, evenly spread sequence: the same run gives the same picture
         jitter = (np.arange(len(times)) * 0.618034 % 1.0 - 0.5) * 0.5
         axes.scatter(
             times,
@@ -219,18 +219,18 @@ def _distributions(axes: "Axes", shown: Sequence[PolicyStats], layout: Layout) -
     axes.set_title(layout.lines(title, 38))
 
 
-def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None, layout: Layout) -> None:
+def _labels(axes: "Axes", shown: Sequence[PolicyStats], base: PolicyStats | None, layout: FigureLayout) -> None:
     axes.set_yticks(range(len(shown)), [_name(each, base, shown, layout) for each in shown])
     axes.set_ylim(len(shown) - 0.45, -0.55)
     style.quiet_y(axes)
 
 
-def _name(each: PolicyStats, base: PolicyStats | None, shown: Sequence[PolicyStats], layout: Layout) -> str:
-    """What a row is called."""
+def _name(each: PolicyStats, base: PolicyStats | None, shown: Sequence[PolicyStats], layout: FigureLayout) -> str:
+    """The label of a row."""
     return layout.lines(policy_name(each.policy), 11) + ("\n(baseline)" if each is base and len(shown) > 1 else "")
 
 
-def _time_axis(axes: "Axes", end_s: float, layout: Layout, *, labelled: bool) -> None:
+def _time_axis(axes: "Axes", end_s: float, layout: FigureLayout, *, labelled: bool) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)
@@ -245,8 +245,8 @@ def _time_axis(axes: "Axes", end_s: float, layout: Layout, *, labelled: bool) ->
 # --- who_did_what.png -------------------------------------------------------------------------------------------------
 
 
-def who_did_what(result: RunResult, layout: Layout = WIDE) -> "Figure":
-    """For each policy and worker, the mean seconds of a step that went into each activity."""
+def who_did_what(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
+    """For each policy and worker, the mean time of each activity in a step."""
     shown = [(each, each.workers()) for each in stats.policies(result)]
     shown = [(each, workers) for each, workers in shown if workers]
     if not shown:
@@ -295,7 +295,7 @@ def _stacks(
     workers: list[WorkerShare],
     slow: Mapping[int, str],
     end_s: float,
-    layout: Layout,
+    layout: FigureLayout,
     *,
     room_for_text: bool,
 ) -> None:
@@ -332,8 +332,8 @@ def _policy_title(policy: PolicyStats) -> str:
     return policy_name(policy.policy) + mean + (f"; no counted step of {who}" if missing else "")
 
 
-def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: Layout) -> None:
-    """How many micro-batches each worker has part in, at the right."""
+def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: FigureLayout) -> None:
+    """Notes at the right: each worker's micro-batches per step."""
     for y, worker in enumerate(workers):
         if layout.is_narrow:
             text = f"{worker.own:.1f}" + (f" + {worker.helped:.1f}" if worker.helped else "")
@@ -349,12 +349,14 @@ def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout
 
 
 def _short(value: float, unit: str) -> str:
-    """A label within a bar: nobody misses tenths of a millisecond there."""
+    """A label within a bar, without tenths of a millisecond."""
     return f"{value:.0f}" if value >= 9.95 and unit != "s" else digits(value, 3 if value >= 9.95 else 2)
 
 
-def _worker_labels(workers: list[WorkerShare], slow: Mapping[int, str], layout: Layout, *, few: bool) -> list[str]:
-    """Args: slow: stragglers, and why they are."""
+def _worker_labels(
+    workers: list[WorkerShare], slow: Mapping[int, str], layout: FigureLayout, *, few: bool
+) -> list[str]:
+    """Args: slow: stragglers, and the reason of each."""
     return [stragglers.label(each.worker, slow.get(each.worker, ""), layout, few=few) for each in workers]
 
 
@@ -369,27 +371,27 @@ FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "iteration_time.png",
         iteration_time,
-        "Mean time of an iteration under each policy, and how its steps are distributed below. The fluid bound is one of "
-        "devices: the time that all work takes when all of them share it perfectly. Links are not counted in it; where "
-        "they are slow, or far, nothing comes near it.",
+        "Mean time of an iteration under each policy, and the distribution of its steps below. The fluid bound is the time "
+        "in which all devices together could do all work, shared perfectly. It leaves links out: with slow or long links "
+        "no policy comes near it.",
     ),
     FigureKind(
         "who_did_what.png",
         who_did_what,
         "Where each worker's time goes in an average step, and how many micro-batches it contributes."
-        " Unused ones it computed for nothing: another had them first, or nobody waited for them.",
+        " Unused ones were computed in vain: another worker contributed them first, or the sum was already complete.",
     ),
     FigureKind(
         "timeline.png",
         timeline,
         "A few consecutive steps of each policy on the same time axis; thin lines are the beginnings of steps. "
-        "Between two steps a worker is in none: the testbed copies the sum and writes records. Nor is it in one before "
-        "its first step and after its last.",
+        "A worker is in no step while the testbed copies the sum and writes records, before its first step, and after its "
+        "last.",
     ),
     FigureKind(
         "training.png",
         training,
-        "Training against the clock: the loss, and where held-out samples were evaluated their accuracy, and when it "
-        "reached the target.",
+        "Training over time: the loss, the accuracy on held-out samples if they were evaluated, and when it reached the "
+        "target.",
     ),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gaps import BETWEEN, without_gaps
-from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STEPS_OF_SLOWEST = 2
-FEW_WORKERS = 8  # so that their rows can be high
+FEW_WORKERS = 8  # up to so many have high rows
 MOST_STEPS = 12  # of the fastest policy: more would be too small to see
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is shown of one policy. Times in seconds since the first step shown began."""
+    """The part of a policy's run that is shown. Times are seconds since the first step shown began."""
 
     policy: PolicyStats
     run: PolicyRun
@@ -35,18 +35,18 @@ class Stretch:
     ends_s: dict[int, float]
     """When each step of the job was over."""
     spans_s: dict[tuple[int, int], tuple[float, float]]
-    """(step, worker): from when to when that worker was in the step."""
+    """(step, worker): when the worker began and ended the step."""
 
     def seconds(self, at_us: int) -> float:
         return (at_us - self.origin_us) / 1e6
 
     def finished_by(self, end_s: float) -> int:
-        """How many of its steps had ended by then."""
+        """Number of its steps that had ended by then."""
         return sum(end <= end_s * 1.0001 for end in self.ends_s.values())
 
 
-def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
-    """What each worker does over the same stretch of time under each policy; help and stragglers can be seen."""
+def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
+    """What each worker does over the same stretch of time under each policy, with help and stragglers."""
     stretches = _stretches(result)
     if not stretches:
         raise NothingToDrawError("no intervals were recorded")
@@ -85,7 +85,7 @@ def timeline(result: RunResult, layout: Layout = WIDE) -> "Figure":
 
 
 def _stretches(result: RunResult) -> list[Stretch]:
-    """Of every policy that has intervals, its first repetition, from the same step on."""
+    """A stretch of each policy with intervals: its first repetition, from the same step on."""
     found = [
         (each, next((run for run in each.runs if run.intervals and run.iterations), None))
         for each in stats.policies(result)
@@ -108,7 +108,7 @@ def _stretches(result: RunResult) -> list[Stretch]:
 
 
 def _begun_us(run: PolicyRun, step: int) -> int | None:
-    """When a step of the job began, where workers have steps of their own; None: steps are the same for all."""
+    """When a step of the job began, if workers have steps of their own; None: steps are common to all."""
     if not run.step_ends_s:
         return None
     return round(1e6 * run.step_ends_s[min(step, len(run.step_ends_s)) - 1]) if step else 0
@@ -121,7 +121,7 @@ def _stretch(
     begun_us: int | None,
     first: int,
 ) -> Stretch:
-    """Args: spans: (step, worker): from when to when, in microseconds."""
+    """Args: spans: (step, worker): when it began and ended, in microseconds."""
     starts: dict[int, float] = {}
     if begun_us is None:
         origin_us = min(start for start, _ in spans.values())
@@ -151,15 +151,15 @@ def _window_s(stretches: Sequence[Stretch]) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A worker of a policy: why it is a straggler in all steps shown, and from when to when it is one."""
+class WorkerRow:
+    """A worker's row: why it is a straggler, if in all steps shown, and when it is slow."""
 
     worker: int
     why: str
     slow_s: list[tuple[float, float]]
 
 
-def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
+def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow]:
     """A worker is a straggler for as long as its device or its link is slow, or it pauses in the step."""
     links = stragglers.slow_links(result)
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
@@ -176,10 +176,10 @@ def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[Row]:
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
         why = [slower(factors[0])] if is_always else []
         why += [links[worker]] if worker in links else []
-        # what lies between two steps in which it is a straggler belongs to the first
+        # a gap between two steps in which it is a straggler belongs to the first
         following = {step: start for step, start, _ in found_in}
         spans = [(start, max(end, following.get(step + 1, end))) for step, start, end in found_in]
-        found.append(Row(worker, ", ".join(why), spans))
+        found.append(WorkerRow(worker, ", ".join(why), spans))
     return found
 
 
@@ -193,7 +193,12 @@ def _shown(stretch: Stretch, end_s: float) -> list[Interval]:
 
 
 def _draw(
-    axes: "Axes", stretch: Stretch, shown: Sequence[Interval], rows: Sequence[Row], end_s: float, layout: Layout
+    axes: "Axes",
+    stretch: Stretch,
+    shown: Sequence[Interval],
+    rows: Sequence[WorkerRow],
+    end_s: float,
+    layout: FigureLayout,
 ) -> None:
     """Bars of intervals, and bands behind them."""
     y = {row.worker: y for y, row in enumerate(rows)}
@@ -205,7 +210,7 @@ def _draw(
         spans = [(start, end - start) for start, end in row.slow_s]
         axes.broken_barh(spans, (y[row.worker] - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
     for (worker, kind, cancelled), spans in bars.items():
-        # thin gaps show the micro-batches, unless they are so short that there would be nothing but gaps
+        # thin gaps separate micro-batches, unless they are too short for that
         is_work = kind not in ("wait", "between")
         gaps = is_work and sum(width for _, width in spans) / len(spans) > end_s / (25 * layout.width_in)
         axes.broken_barh(
@@ -220,8 +225,8 @@ def _draw(
     style.quiet_y(axes)
 
 
-def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) -> None:
-    """Where steps begin, and their numbers as far as there is room."""
+def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: FigureLayout) -> None:
+    """Lines where steps begin, with their numbers if there is room."""
     size, free_s = min(8.5, layout.size - 1), 0.0
     for n, (step, at) in enumerate((step, at) for step, at in stretch.starts_s.items() if at < end_s * 0.985):
         axes.axvline(at, color=style.INK, lw=0.8)
@@ -232,8 +237,10 @@ def _step_lines(axes: "Axes", stretch: Stretch, end_s: float, layout: Layout) ->
             free_s = at + _width_s(text, size, end_s, layout)
 
 
-def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: Layout) -> None:
-    """Says why there is nothing more where a policy has no more steps."""
+def _end(
+    axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, end_s: float, layout: FigureLayout
+) -> None:
+    """A note where a policy's run has ended."""
     text, size = "the run is over", min(8.5, layout.size - 1)
     over_s = max(stretch.seconds(i.end_us) for i in shown) if shown else 0.0
     if end_s - over_s > _width_s(text, size, end_s, layout):
@@ -241,12 +248,12 @@ def _end(axes: "Axes", shown: Sequence[Interval], stretch: Stretch, rows: int, e
                       color=style.FAINT)  # fmt: skip
 
 
-def _width_s(text: str, size: float, end_s: float, layout: Layout) -> float:
-    """How much time a text covers, where the axis takes two thirds of the figure's width."""
+def _width_s(text: str, size: float, end_s: float, layout: FigureLayout) -> float:
+    """Width of a text in seconds of the axis, which takes two thirds of the figure's width."""
     return (0.62 * size * len(text) + 4) / (72 * layout.width_in * 0.66) * end_s
 
 
-def _axis(axes: "Axes", end_s: float, layout: Layout) -> None:
+def _axis(axes: "Axes", end_s: float, layout: FigureLayout) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     scale, unit = axis_unit(end_s)
@@ -273,7 +280,7 @@ def _title(result: RunResult, stretches: Sequence[Stretch], end_s: float) -> str
     other = next((s for s in stretches if chosen is not None and s.policy is chosen), None)
     if base is None or other is None:
         return f"What each worker does from step to step under {policy_name(stretches[0].policy.policy)}"
-    if any(max(s.ends_s.values()) < end_s for s in (base, other)):  # one has no more steps to show
+    if any(max(s.ends_s.values()) < end_s for s in (base, other)):  # one policy's run ends before
         same = min(len(base.ends_s), len(other.ends_s))
         took = [
             f"{duration(sorted(s.ends_s.values())[same - 1])} with {policy_name(s.policy.policy)}"

@@ -1,7 +1,7 @@
-"""What workers do while no interval is written down, so that every moment of a run has a state that can be named.
+"""Fills the gaps between recorded intervals, so that a worker has a named state at every moment of a run.
 
-A step's intervals cover it (`train.step_record.account`), but a worker is not always in a step: after each, the testbed
-copies the sum and writes records; one worker may begin its first step after another, and end its last one before.
+Intervals cover a step (`steps.step_record.account`), but a worker is not always in a step: after each, the testbed copies
+the sum and writes records; and workers begin their first and end their last step at different times.
 """
 
 from collections import defaultdict
@@ -13,9 +13,9 @@ BEFORE, AFTER = "before its first step", "after its last step"
 
 
 def without_gaps(run: PolicyRun) -> list[Interval]:
-    """The intervals of a run and those between them, of each worker from the run's first to its last moment, in order of
-    worker and time. What is between two steps, before a worker's first and after its last one, is of kind "between"; a
-    gap within a step is waiting, as it is in the step's `wait_s`.
+    """The intervals of a run with all gaps filled, for each worker from the run's first to its last moment, in order of
+    worker and time. Gaps outside a worker's steps have the kind "between"; a gap within a step is waiting, as in the
+    step's `wait_s`.
     """
     if not run.intervals:
         return []

@@ -1,17 +1,17 @@
-"""Which workers are stragglers, and why: for labels and bands of figures. Devices and pauses are in the records, links in
+"""Stragglers and their reasons, for labels and bands of figures: slow devices and pauses are in the records, slow links in
 the plan.
 """
 
 from collections.abc import Iterable, Sequence
 
-from sa_atp.lab.report.drawing.style import Layout
+from sa_atp.lab.report.drawing.style import FigureLayout
 from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import RunResult
 
 
 def slow_links(result: RunResult) -> dict[int, str]:
-    """Workers whose links are slower than others', all the time or for spells, and what labels say of them."""
+    """Workers with slow links, permanently or at times, with the text of their labels."""
     topology, straggler = result.plan.topology, result.plan.straggler
     if result.backend == "local":
         return {}  # it has no links
@@ -27,7 +27,7 @@ def slow_links(result: RunResult) -> dict[int, str]:
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
-    """Stragglers among some workers, and what labels say of them. Who is slow in a few steps is none where all are."""
+    """Stragglers among some workers, with the text of their labels. Occasional slowness does not count if all have it."""
     links = slow_links(result)
     at_times = any(worker.slow_steps == 0 for worker in workers)
     found = {}
@@ -42,8 +42,8 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     return found
 
 
-def label(worker: int, why: str, layout: Layout, *, few: bool) -> str:
-    """What figures call a worker. Args: why: it is a straggler, or nothing; few: rows are high enough for some lines."""
+def label(worker: int, why: str, layout: FigureLayout, *, few: bool) -> str:
+    """The label of a worker. Args: why: the reason that it is a straggler, or ""; few: rows are high enough for lines."""
     if not why:
         return f"worker {worker}"
     if not layout.is_narrow:

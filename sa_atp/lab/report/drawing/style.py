@@ -1,11 +1,11 @@
-"""The visual language of all figures: one colour per activity, one per policy, and how a figure is laid out.
+"""The style of all figures: colours of activities and policies, and the layout.
 
-Activities wear the Okabe-Ito colours, which colour-blind readers can tell apart; waiting is grey, because it is nothing,
-and what lies between steps is a darker grey. Policies wear others (sa_atp/lab/policies), ATP grey. matplotlib is imported
-where it is used: the rest of the report does without.
+Activities have the Okabe-Ito colours, which colour-blind readers can tell apart; waiting is grey, and the time between
+steps a darker grey. Policies have other colours (sa_atp/lab/policies), ATP grey. matplotlib is imported where it is used:
+the rest of the report does without it.
 
-A figure of a run is drawn twice, in the layouts WIDE and NARROW: PNG files are wide, and report.html shows what fits the
-screen.
+A figure of a run is drawn twice, in the layouts WIDE and NARROW: PNG files are wide, and report.html shows the one that
+fits the screen.
 """
 
 import base64
@@ -41,34 +41,34 @@ ACTIVITY_LABELS = {
     "send": "sends",
     "wait": "waits",
     "pause": "is paused",
-    "between": "in no step",
+    "between": "between steps",
 }
 SLOW_COLOUR = "#F5CFCB"  # behind a worker whose device is slow
-SPARE_COLOURS = ("#6699CC", "#999933", "#661100", "#CC6677")  # of policies that this release does not know
+SPARE_COLOURS = ("#6699CC", "#999933", "#661100", "#CC6677")  # for policies unknown to this release
 BOUND_COLOUR = "#B22222"
 INK, FAINT = "#222222", "#6A6A6A"
 
 WIDTH_IN = 10.0
-KEY_CHARACTERS = 6  # what a key of a legend takes beside its label
+KEY_CHARACTERS = 6  # width of a legend's key beside its label
 DPI = 120  # 1200 pixels wide: fits a laptop's screen at 100 %
-MOST_SVG_BYTES = 160_000  # a picture of more is embedded as PNG, which does not grow with what is drawn
+MOST_SVG_BYTES = 160_000  # larger pictures are embedded as PNG, whose size is bounded
 INSTALL = needs.how_to_install("matplotlib")
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    """How much room a figure has. Sizes in points."""
+class FigureLayout:
+    """The dimensions of a figure. Sizes are in points."""
 
     width_in: float
     size: float
-    """Of text."""
+    """Size of text."""
     title_size: float
     title_characters: int
-    """That fit in a line of the title; so for the others."""
+    """Characters in a line of the title; likewise below."""
     subtitle_characters: int
     legend_characters: int
     ticks: float
-    """How many there are on an axis, as a share of those of a wide figure."""
+    """Number of ticks on an axis, as a share of those of a wide figure."""
 
     @property
     def is_narrow(self) -> bool:
@@ -76,21 +76,21 @@ class Layout:
 
     @property
     def small(self) -> float:
-        """Size of what is beside bars and in legends."""
+        """Size of notes beside bars and in legends."""
         return self.size - 0.5
 
     def lines(self, text: str, characters: int) -> str:
-        """A label that takes one line where there is room, and else some of so many characters."""
+        """A label in one line if the figure is wide, else in lines of so many characters."""
         return "\n".join(_balanced(text, characters)) if self.is_narrow else text
 
 
-WIDE = Layout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
+WIDE = FigureLayout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
 # as wide as a telephone's screen, at four thirds of a pixel per point
-NARROW = Layout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
+NARROW = FigureLayout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
 
 
 class NothingToDrawError(Exception):
-    """The run has no data for a figure; the message says which is missing."""
+    """The run lacks the data for a figure; the message says which."""
 
 
 def require_matplotlib() -> None:
@@ -102,8 +102,8 @@ def require_matplotlib() -> None:
 
 
 @contextlib.contextmanager
-def applied(layout: Layout = WIDE) -> Iterator[None]:
-    """The style, whatever the user's matplotlibrc says, while figures are made and saved."""
+def applied(layout: FigureLayout = WIDE) -> Iterator[None]:
+    """Applies the style for the duration of the block, regardless of the user's matplotlibrc."""
     import matplotlib.style
 
     with matplotlib.style.context(["default", _SETTINGS, _sizes(layout)]):
@@ -131,24 +131,26 @@ _SETTINGS: dict[str, Any] = {
     "hatch.linewidth": 0.6,
     "figure.facecolor": "white",
     "savefig.facecolor": "white",
-    "svg.fonttype": "none",  # text is text
+    "svg.fonttype": "none",  # text stays text, not outlines
     "svg.hashsalt": "sa_atp",
 }
 
 
-def _sizes(layout: Layout) -> dict[str, Any]:
+def _sizes(layout: FigureLayout) -> dict[str, Any]:
     return {"font.size": layout.size, "axes.titlesize": layout.size + 0.5}
 
 
 def policy_colour(policy: str) -> str:
-    """The colour of a policy in every figure; that of an unknown one depends on its name alone."""
+    """The colour of a policy in every figure; an unknown policy gets one by its name."""
     return policies.colours().get(policy) or SPARE_COLOURS[sum(policy.encode()) % len(SPARE_COLOURS)]
 
 
-def figure(height_in: float, title: str, subtitle: str = "", *, legend: int = 0, layout: Layout = WIDE) -> "Figure":
-    """An empty figure with its head: what is seen, how to read it, and room for a legend.
+def figure(
+    height_in: float, title: str, subtitle: str = "", *, legend: int = 0, layout: FigureLayout = WIDE
+) -> "Figure":
+    """An empty figure with title, subtitle, and room for a legend.
 
-    Args: height_in: of what is below the head, in inches; legend: rows of it, see legend_rows.
+    Args: height_in: height below these, in inches; legend: its rows, see legend_rows.
     """
     from matplotlib.figure import Figure
 
@@ -180,8 +182,8 @@ def _balanced(text: str, width: int) -> list[str]:
     return lines
 
 
-def legend_rows(labels: Iterable[str], layout: Layout = WIDE) -> int:
-    """How many rows a legend needs so that its keys fit beside each other. They are in columns, filled one by one."""
+def legend_rows(labels: Iterable[str], layout: FigureLayout = WIDE) -> int:
+    """Number of rows that a legend needs to fit the width. Its columns are filled one by one."""
     characters = [len(label) + KEY_CHARACTERS for label in labels]
     for rows in range(1, len(characters)):
         if sum(max(column) for column in _columns(characters, rows)) <= layout.legend_characters:
@@ -190,7 +192,7 @@ def legend_rows(labels: Iterable[str], layout: Layout = WIDE) -> int:
 
 
 def _columns(found: Sequence[int], rows: int) -> list[Sequence[int]]:
-    """How matplotlib deals keys to the columns of a legend: evenly, and the first ones get one more."""
+    """The columns of a legend as matplotlib fills them: evenly, with one more key in the first ones."""
     columns = -(-len(found) // rows)
     each, more = divmod(len(found), columns)
     ends = [0]
@@ -199,8 +201,8 @@ def _columns(found: Sequence[int], rows: int) -> list[Sequence[int]]:
     return [found[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: Layout = WIDE) -> None:
-    """Keys between head and panels, in as many rows as they need. Args: height_in: as given to `figure`."""
+def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: FigureLayout = WIDE) -> None:
+    """Adds a legend between subtitle and panels. Args: height_in: as given to `figure`."""
     rows = max(1, legend_rows((str(handle.get_label()) for handle in handles), layout))
     whole_in = made.get_size_inches()[1]
     made.legend(
@@ -230,7 +232,7 @@ def activity_keys(kinds: Iterable[str], *, slow: bool) -> list[Any]:
 
 
 def quiet_y(axes: "Axes") -> None:
-    """No line and no ticks at the left: the labels are enough."""
+    """Removes the line and ticks of the left axis."""
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
 
@@ -245,14 +247,14 @@ def save(made: "Figure", path: Path) -> Path:
 
 
 def as_uri(made: "Figure") -> str:
-    """A figure as a data URI: SVG with text that is text, or PNG where that would be too long."""
+    """A figure as a data URI: SVG, or PNG if the SVG would be too large."""
     out = io.BytesIO()
     made.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
-    # who lacks the font has another as wide, or a narrower one
+    # fallback fonts are as wide or narrower
     text = out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Roboto, Arial, sans-serif")
     if len(text) <= MOST_SVG_BYTES:
         return "data:image/svg+xml;base64," + base64.b64encode(text).decode("ascii")
-    sharp = 2 if made.get_size_inches()[0] < WIDTH_IN else 1  # narrow screens have small pixels
+    sharp = 2 if made.get_size_inches()[0] < WIDTH_IN else 1  # narrow screens have high resolutions
     return "data:image/png;base64," + base64.b64encode(_png(made, sharp * DPI)).decode("ascii")
 
 

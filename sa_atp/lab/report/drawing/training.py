@@ -1,4 +1,4 @@
-"""training.png: how well the model does against wall-clock time."""
+"""training.png: loss and accuracy of the model over time."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ import numpy as np
 from sa_atp.basics.arrays import Measurements
 from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.drawing import style
-from sa_atp.lab.report.drawing.style import WIDE, Layout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import axis_unit, duration, percent, policy_name
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANEL_IN = 3.5
-FEW = 3  # policies whose lines can be told apart
+FEW = 3  # with more policies, every second line is dashed
 Series = Callable[[PolicyRun], tuple[Measurements, Measurements]]
-"""Of a repetition: seconds, and what was measured then."""
+"""From a repetition: times in seconds, and the measurements at these times."""
 
 
-def training(result: RunResult, layout: Layout = WIDE) -> "Figure":
-    """Held-out loss and accuracy against time; training loss alone where nothing was evaluated."""
+def training(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
+    """Held-out loss and accuracy over time; training loss alone if nothing was evaluated."""
     found = stats.policies(result)
     evaluated = [each for each in found if any(run.evaluations for run in each.runs)]
     if evaluated:
@@ -46,12 +46,12 @@ def training(result: RunResult, layout: Layout = WIDE) -> "Figure":
     return made
 
 
-def _panel_in(layout: Layout) -> float:
+def _panel_in(layout: FigureLayout) -> float:
     return 2.7 if layout.is_narrow else PANEL_IN
 
 
-def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> "Figure":
-    """Loss and accuracy beside each other, or below each other where it is narrow."""
+def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: FigureLayout) -> "Figure":
+    """Loss and accuracy side by side, or one above the other in the narrow layout."""
     height_in = _panel_in(layout) * (2 if layout.is_narrow else 1)
     rows = _legend_rows(shown, layout)
     made = style.figure(height_in, findings.training(result), _subtitle(result, shown), legend=rows, layout=layout)
@@ -78,8 +78,8 @@ def _lines(axes: "Axes", shown: Sequence[PolicyStats], series: Series, title: st
     axes.grid()
 
 
-def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layout: Layout) -> None:
-    """The target accuracy as a line, and when each policy reached it."""
+def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layout: FigureLayout) -> None:
+    """Draws the target accuracy as a line, and marks when each policy reached it."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     target = result.plan.run.target_accuracy
@@ -108,9 +108,9 @@ def _target(axes: "Axes", result: RunResult, shown: Sequence[PolicyStats], layou
 
 
 def _finish(
-    panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None, layout: Layout
+    panels: Sequence["Axes"], shown: Sequence[PolicyStats], series: Series, end_s: float | None, layout: FigureLayout
 ) -> None:
-    """Axes of time, which end at `end_s` or else with the last point, and of loss, which begin at zero."""
+    """Sets the axes: time ends at `end_s` or the last point, loss begins at zero."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     points = [series(run) for each in shown for run in each.runs]
@@ -128,7 +128,7 @@ def _finish(
 
 
 def _enough_s(result: RunResult, shown: Sequence[PolicyStats]) -> float | None:
-    """Where to end the axis of time if the runs went on for long after they had reached the target."""
+    """The end of the time axis if the runs went on long after they reached the target; None: the last point."""
     reached = [each.time_to_accuracy_s(result.plan.run.target_accuracy) for each in shown]
     found = [time for time in reached if time is not None]
     last = max(run.evaluations[-1].time_s for each in shown for run in each.runs if run.evaluations)
@@ -146,7 +146,7 @@ def _series(name: str) -> Series:
 def _training_loss(run: PolicyRun) -> tuple[Measurements, Measurements]:
     at = stats.step_ends_s(run)
     losses = stats.training_loss(run.iterations)
-    # a worker that is ahead of the job has losses of steps that the job does not get to
+    # a worker ahead of the job has losses of steps that the job never reaches
     found = [(at[step], loss) for step, loss in losses if step in at]
     return np.array([time for time, _ in found]), np.array([loss for _, loss in found])
 
@@ -163,11 +163,11 @@ def _keys(shown: Sequence[PolicyStats]) -> list[object]:
 
 
 def _dashes(number: int, shown: Sequence[PolicyStats]) -> Any:
-    """The line of a policy: where there are many, some may coincide, and every second one lets the one behind be seen."""
+    """The line style of a policy: with many policies every second line is dashed, so that coinciding ones can be seen."""
     return (0, (4, 1.5)) if len(shown) > FEW and number % 2 else "-"
 
 
-def _legend_rows(shown: Sequence[PolicyStats], layout: Layout) -> int:
+def _legend_rows(shown: Sequence[PolicyStats], layout: FigureLayout) -> int:
     return style.legend_rows((policy_name(each.policy) for each in shown), layout)
 
 

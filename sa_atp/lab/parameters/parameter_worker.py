@@ -1,7 +1,7 @@
-"""One worker whose parameters live on a server: pull, compute, push, and others' tasks between. All policies share it.
+"""The loop of a worker with parameters on a server, for all such policies: pull, compute, push, and compute for others.
 
-A generator of effects, as steps are (steps/step.py). What it computes next, what it gives away and what it says to others
-is decided by `WorkerRules`; messages are sent and heard through a `ParameterHost`.
+It is a generator of effects, as steps are (steps/step.py). `WorkerRules` decide which task is next and which messages are
+sent; a `ParameterHost` carries them.
 """
 
 import threading
@@ -15,10 +15,10 @@ from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab.parameters.rules.messages import (
     SERVER,
     Applied,
-    Failed,
     FromServer,
     GoAhead,
-    Join,
+    JobFailed,
+    JoinTraining,
     Outgoing,
     Over,
     Pull,
@@ -32,15 +32,15 @@ from sa_atp.protocol.job.errors import TransportError
 from sa_atp.steps.step import Compute, Steps, Wait
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
-ANSWER_US = 120_000_000  # for which an update waits to be taken: it waits for nobody
+ANSWER_US = 120_000_000  # how long to wait for the reply to a push, which depends on no other worker
 
 
 class ParameterError(TransportError):
-    """A job whose parameters are on a server cannot go on."""
+    """A job with parameters on a server has failed."""
 
 
 class ParameterWorkload(Protocol):
-    """What is trained; every worker has the same."""
+    """The model and data to train with, the same on every worker."""
 
     values: int
     micro_batch_size: int
@@ -51,17 +51,17 @@ class ParameterWorkload(Protocol):
 
 
 class ParameterHost(Protocol):
-    """What a worker needs of where it runs; no call blocks."""
+    """The clock and the messages of a worker; no call blocks."""
 
     rank: int
     world_size: int
 
     def now_us(self) -> int: ...
     def listen(self, receive: Callable[[int, Any, Values | None], None]) -> None:
-        """Has `receive(sender, message, values)` called for each message, from any thread, one after another."""
+        """Sets the callback for messages: `receive(sender, message, values)`, called from any thread, one at a time."""
 
     def send(self, outgoing: Outgoing) -> None:
-        """Sends a message; messages to one receiver come in order."""
+        """Sends a message; messages to one receiver arrive in order."""
 
 
 class ParameterWorker:
@@ -77,16 +77,16 @@ class ParameterWorker:
         ended: Callable[[StepRecord], None] = lambda record: None,
     ) -> None:
         """Args:
-        pause_us: how long to stop in the middle of a clock.
-        patience_us: how long it waits for a go-ahead; None: however long it takes.
+        pause_us: returns how long to pause in the middle of a clock.
+        patience_us: how long to wait for a go-ahead; None: without limit.
         begins: called when a clock begins.
-        ended: called with what was done in a clock, when its update is in the parameters; or when the job is over before.
+        ended: called with the record of a clock when its update is applied, or when the job ends before.
         """
         self.host = host
         self.rules = rules
         self.clock = 0
         self.pushed: list[tuple[int, Tasks, Values]] = []
-        """What `ended` has not been told of: (version, tasks, update) of each push."""
+        """(version, tasks, update) of each push since the last call of `ended`."""
         self._workload = workload
         self._pause_us = pause_us
         self._patience_us = patience_us
@@ -102,9 +102,9 @@ class ParameterWorker:
         host.listen(self._receive)
 
     def run(self) -> Steps:
-        """Clock after clock until the server says that the job is over. Raises: ParameterError."""
+        """Trains clock by clock until the server ends the job. Raises: ParameterError."""
         initial = self._workload.initial() if self.host.rank == 0 else None
-        self.host.send(Outgoing(SERVER, Join(), initial))
+        self.host.send(Outgoing(SERVER, JoinTraining(), initial))
         while True:
             self._begins(self.clock)
             record = StepRecord(self.clock, self.host.now_us())
@@ -124,11 +124,13 @@ class ParameterWorker:
 
     def _receive(self, sender: int, message: Any, values: Values | None) -> None:
         if isinstance(message, FromServer) and sender != SERVER:
-            message = Failed(reason=f"rank {sender}: a message {type(message).__name__}, which only the server sends")
+            message = JobFailed(
+                reason=f"rank {sender}: a message {type(message).__name__}, which only the server sends"
+            )
         match message:
             case Over():
                 _end(self._over)
-            case Failed(reason=reason):
+            case JobFailed(reason=reason):
                 _fail(self._over, ParameterError(reason))
             case GoAhead() if values is not None:
                 self._go.set_result((message, values))
@@ -148,7 +150,7 @@ class ParameterWorker:
     # --- a clock ------------------------------------------------------------------------------------------------------
 
     def _go_ahead(self, record: StepRecord) -> Steps:
-        """Asks for parameters, and does what others have handed over until they come. Returns: the answer, or None."""
+        """Asks for parameters, and computes others' tasks until they come. Returns: the go-ahead; None: the job is over."""
         self._go = Future()
         self.host.send(Outgoing(SERVER, Pull(clock=self.clock)))
         asked_us = self.host.now_us()
@@ -162,14 +164,14 @@ class ParameterWorker:
                 return self._go.result(timeout=0)
             elif not (yield Wait(first_of(self._go, news, self._over), self._left_us(asked_us))):
                 seconds = (self.host.now_us() - asked_us) / 1e6
-                raise ParameterError(f"rank {self.host.rank} may not begin clock {self.clock} after {seconds:.0f} s")
+                raise ParameterError(f"rank {self.host.rank}: no go-ahead for clock {self.clock} after {seconds:.0f} s")
         return None
 
     def _left_us(self, asked_us: int) -> int | None:
         return None if self._patience_us is None else max(0, asked_us + self._patience_us - self.host.now_us())
 
     def _compute_and_push(self, go: tuple[GoAhead, Values], record: StepRecord) -> Steps:
-        """Returns: whether the update is in the parameters; else the job is over."""
+        """Computes a clock's tasks and pushes the update. Returns: whether it was applied; False: the job is over."""
         answer, self._weights = go
         with self._lock:
             self.rules.begin(self.clock, answer.tasks)
@@ -202,13 +204,13 @@ class ParameterWorker:
         return False
 
     def _others(self, tasks: Tasks, record: StepRecord) -> Steps:
-        """Computes what another worker has handed over, and pushes it."""
+        """Computes tasks of other workers, and pushes the update."""
         total = np.zeros(self._workload.values, np.float32)
         done = yield from self._compute_for_others(tasks, total, record)
         yield from self._push(tuple(done), total, record)
 
     def _compute_for_others(self, tasks: Tasks, total: Values, record: StepRecord) -> Steps:
-        """Adds their gradients to a total. Returns: the tasks; fewer if the job is over first, which nobody pushes then."""
+        """Adds the gradients of others' tasks to a total. Returns: the tasks done; fewer if the job ends first."""
         done: list[Task] = []
         for task in tasks:
             if not (yield from self._compute(task, total, record)):
@@ -217,9 +219,9 @@ class ParameterWorker:
         return done
 
     def _compute(self, task: Task, total: Values, record: StepRecord) -> Steps:
-        """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job is over first.
+        """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job ends first.
 
-        Whose shard it is of says whether it is help: a worker may be dealt others' tasks, or get its own from others.
+        A task counts as help if its shard is another worker's, whichever way the worker got it.
         """
         is_own = task.shard == self.host.rank
         kind = "compute" if is_own else "help"
@@ -237,12 +239,12 @@ class ParameterWorker:
         record.micro_batches += is_own
         record.helped += not is_own
         with self._lock:
-            says = self.rules.finished(task, end_us - start_us)
+            says = self.rules.note_computed(task, end_us - start_us)
         self._say(says)
         return True
 
     def _push(self, tasks: Tasks, update: Values, record: StepRecord) -> Steps:
-        """Returns: False if the job is over first. Nothing to push is pushed."""
+        """Pushes an update, unless it has no tasks. Returns: False if the job ends first."""
         if not tasks:
             return True
         self._applied = Future()
@@ -250,7 +252,7 @@ class ParameterWorker:
         self.host.send(Outgoing(SERVER, Push(clock=self.clock, tasks=tasks), update))
         if not (yield Wait(first_of(self._applied, self._over), ANSWER_US)):
             raise ParameterError(
-                f"rank {self.host.rank}: the server has not taken its update in {ANSWER_US / 1e6:.0f} s"
+                f"rank {self.host.rank}: the server did not apply its update within {ANSWER_US / 1e6:.0f} s"
             )
         self._sending.append((start_us, self.host.now_us()))
         if not self._applied.done():
@@ -264,7 +266,7 @@ class ParameterWorker:
 def _end(future: "Future[None]") -> None:
     try:
         future.set_result(None)
-    except InvalidStateError:  # another reason came first
+    except InvalidStateError:  # the future ended for another reason before
         return
 
 

@@ -1,4 +1,4 @@
-"""The check of every update, in runs of policies whose parameters are on a server."""
+"""The check of every update in runs of policies with parameters on a server."""
 
 import queue
 import threading
@@ -8,28 +8,28 @@ from typing import Any
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters.rules.replay import Replay
 from sa_atp.lab.parameters.rules.rules import Rules
-from sa_atp.lab.parameters.rules.server import Snapshot, Taken
+from sa_atp.lab.parameters.rules.server import Snapshot, TakenUpdate
 
 
 def digest(update: Values) -> str:
-    """By which the pusher and the server name the same update."""
+    """The digest by which a worker and the server identify an update."""
     return blake2b(update.tobytes(), digest_size=8).hexdigest()
 
 
 class UpdateChecker:
-    """Replays each update that the server has taken, and compares the parameters bit for bit."""
+    """Replays each update that the server applied, and compares the parameters bit for bit."""
 
     def __init__(self, rules: Rules, initial: Values) -> None:
         terms = rules.terms
         self.taken: list[tuple[int, int, str, int]] = []
         """(number, rank, digest, staleness) of each update, in order."""
         self.wrong: list[int] = []
-        """Numbers of updates after which the parameters were not those of the replay, or with a task that was there."""
+        """Numbers of wrong updates: the parameters after them differ from the replay's, or a task was pushed before."""
         self._replay = Replay(
             initial, rule=rules.rule, rate=rules.rate, world_size=terms.world_size, micro_batches=terms.micro_batches
         )
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: TakenUpdate) -> None:
         is_new = self._replay.take(taken.clock, taken.tasks, taken.update)
         if not is_new or self._replay.values.tobytes() != taken.values.tobytes():
             self.wrong.append(taken.number)
@@ -37,19 +37,19 @@ class UpdateChecker:
 
 
 class CheckingThread:
-    """The same in a thread of its own, so that nobody waits for it."""
+    """Runs an `UpdateChecker` in a thread of its own, so that the server does not wait for it."""
 
     def __init__(self, checker: UpdateChecker) -> None:
         self._checker = checker
-        self._work: queue.SimpleQueue[Taken | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[TakenUpdate | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="sa-atp-checker", daemon=True)
         self._thread.start()
 
-    def take(self, taken: Taken) -> None:
+    def take(self, taken: TakenUpdate) -> None:
         self._work.put(taken)
 
     def finish(self) -> None:
-        """Waits until all is checked. May be called again."""
+        """Waits until all updates are checked. It may be called repeatedly."""
         self._work.put(None)
         self._thread.join()
 
@@ -59,7 +59,7 @@ class CheckingThread:
 
 
 def describe_server(checker: UpdateChecker, snapshots: list[Snapshot]) -> dict[str, Any]:
-    """What the server of a job has to tell, as JSON-able data."""
+    """The server's records of a job as JSON-able data."""
     return {
         "ends_us": [snapshot.at_us for snapshot in snapshots],
         "taken": checker.taken,

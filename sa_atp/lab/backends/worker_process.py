@@ -1,7 +1,7 @@
-"""One worker of a run, as a process: takes tasks on standard input, one JSON object a line, and answers in kind.
+"""A worker of a run as a process: it reads tasks from standard input, a JSON object a line, and answers likewise.
 
-It stays alive between policies, because importing PyTorch takes longer than most runs. Records go to a file that the task
-names, so that the same process serves wherever it was started: here, in a namespace, or on another host.
+It stays alive between policies, because importing PyTorch takes longer than most runs. It writes records to a file that the
+task names, so it works in any place: here, in a namespace, or on another host.
 """
 
 import json
@@ -46,7 +46,7 @@ JOIN_S = 30.0
 
 
 class Checker:
-    """Notes the hashes of what was contributed and of the sums, in a thread, while the devices are idle."""
+    """Hashes contributions and sums in a thread, while devices are idle."""
 
     def __init__(self, values: int, contributions: int) -> None:
         self.contributed: list[tuple[int, int, int, int]] = []  # (step, shard, micro-batch, hash)
@@ -65,7 +65,7 @@ class Checker:
         self._thread.join()
 
     def _run(self) -> None:
-        # what is checked is not what is measured: the workers' own threads come first
+        # low priority, so that checking does not disturb measurements
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         while (item := self._work.get()) is not None:
             record, integers, exponents = item
@@ -77,17 +77,17 @@ class Checker:
 
 
 def train(task: dict[str, Any]) -> dict[str, Any]:
-    """Runs one policy on this worker; returns its records as JSON-able data. Times are on the clock of net.clock."""
+    """Runs one policy on this worker. Returns: its records as JSON-able data; times are those of net.clock."""
     return FAMILIES[policies.find(str(task["policy"])).family](task)
 
 
 def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
-    """The same, of a policy whose gradients go through the switch, or to a parameter server that sums."""
+    """The same for a policy with sums by the switch or a parameter server."""
     plan = plan_of(task)
     rank, policy = int(task["rank"]), policies.switch_policy(str(task["policy"]))
     pattern = straggler_pattern(plan)
     workload = make_workload(plan, int(task["repetition"]))
-    workload.gradient(0, rank, 0)  # what PyTorch does only once should not count
+    workload.gradient(0, rank, 0)  # excludes PyTorch's one-time initialisation from the measurement
     device = make_device(plan)
     with connect(
         task["server"],
@@ -126,7 +126,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meet(comm: Communicator) -> None:
-    """Waits until everybody is here; where a sum is that of some, until they are. Raises: TransportError."""
+    """A barrier: waits for all workers of a sum (with seats, for the first ones). Raises: TransportError."""
     nothing = np.zeros(1, np.float32)
     if not comm.membership.seats:
         comm.all_reduce(nothing)
@@ -167,13 +167,11 @@ FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] =
     policies.Family.PEERS: gloo.train,
     policies.Family.PARAMETERS: parameter_client.train,
 }
-"""What a worker does under a policy."""
+"""By family of policies: the function that trains."""
 
 
 def prepare(task: dict[str, Any]) -> dict[str, Any]:
-    """Does once what costs time only once: data, models, PyTorch and its kernels where the plan needs them, and what
-    connections run.
-    """
+    """Loads and compiles in advance: data, models, PyTorch, and the kernels of connections."""
     plan = plan_of(task)
     say(f"loading the model {plan.job.model} and its data")
     make_workload(plan, 0).gradient(0, 0, 0)
@@ -188,7 +186,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def say(text: str) -> None:
-    """Writes into our log what we are doing: whoever waits for us reads it there."""
+    """Writes the current activity to the log, where a waiting process reads it."""
     print(f"sa-atp worker: {text}", file=sys.stderr, flush=True)
 
 
@@ -201,8 +199,8 @@ def _write(path: Path, found: dict[str, Any]) -> None:
 
 
 def serve(tasks: Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]) -> int:
-    """Answers tasks until standard input ends. Args: tasks: what to do for each kind."""
-    # Three threads share the interpreter; by default one that computes may keep the others waiting for 5 ms.
+    """Answers tasks until standard input ends. Args: tasks: by kind: the function that answers."""
+    # Three threads share the interpreter; by default, a computing one may delay the others by 5 ms.
     sys.setswitchinterval(0.0005)
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:

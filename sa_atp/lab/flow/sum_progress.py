@@ -1,18 +1,18 @@
-"""How far everything of one sum has come by now: its streams, and the results at each worker.
+"""The progress of one sum: positions of its streams, and of the results at each worker.
 
-What is on its way moves on between two looks of the sum (sa_atp.lab.flow.aggregation), so everything asked here is what was
-written down at the last look and what the network has carried since.
+Flows move between two updates of the sum (sa_atp.lab.flow.aggregation), so a position is what the last update recorded plus
+what the network has carried since.
 """
 
 import numpy as np
 
 from sa_atp.lab.flow.arrays import Flags, Floats, Ints
 from sa_atp.lab.flow.network import Flow, FlowNetwork
-from sa_atp.lab.flow.stream import DONE, IN_STEP, NOWHERE, Stream, Streams
+from sa_atp.lab.flow.stream import DONE, IN_STEP, NOWHERE, FlowStream, Streams
 
 
-class Reached:
-    """Positions are bytes on the wire of the whole tensor's fragments."""
+class SumProgress:
+    """The progress of one sum. Positions are bytes on the wire of the whole tensor's fragments."""
 
     def __init__(
         self,
@@ -31,15 +31,15 @@ class Reached:
         self.network = network
         self.streams = streams
         self.received: Floats = np.zeros(workers)
-        """Of each worker's results, as of the last look."""
+        """float64[workers]: position of the results at each worker at the last update."""
         self.follows: Flags = np.zeros(workers, bool)
-        """Who receives in step."""
+        """bool[workers]: workers whose results move in step."""
         self.lagging: Ints = np.full(workers, NOWHERE)
-        """Of each worker: the place of its flow of results behind the sum."""
+        """int64[workers]: place of the worker's flow of late results; NOWHERE: it has none."""
         self.in_step: Flow | None = None
-        """What moves at one pace."""
+        """The flow of all that moves at one pace."""
         self.gathers = gathers
-        """Magnitudes are still to make their round trip: no values travel."""
+        """Whether magnitudes have not made their round trip yet, so that no values travel."""
         self._size = size
         self._fragment = fragment_bytes
         self._fan_in = fan_in
@@ -49,20 +49,20 @@ class Reached:
 
     @property
     def is_covered(self) -> bool:
-        """Whether each contribution has somebody who sends it."""
+        """Whether every contribution has a stream."""
         return self.streams.covered == self._fan_in
 
     def forget(self) -> None:
-        """Something moves differently from now on."""
+        """Drops the cached answer of `missing_for`, because flows change."""
         self._missing = None
 
     @property
     def moved(self) -> float:
-        """How far what is in step has come since the last look, bytes."""
+        """Bytes that the flow in step has carried since the last update."""
         return 0.0 if self.in_step is None else self.network.carried(self.in_step)
 
-    def sent(self, stream: Stream) -> float:
-        """How far a stream is, bytes."""
+    def sent(self, stream: FlowStream) -> float:
+        """Position of a stream, bytes."""
         if stream.number == NOWHERE:
             return 0.0
         streams, number = self.streams, stream.number
@@ -72,7 +72,7 @@ class Reached:
         return min(self._size, sent + self.moved) if streams.state[number] == IN_STEP else sent
 
     def all_sent(self) -> Floats:
-        """float64[streams]: the same of all."""
+        """float64[streams]: positions of all streams."""
         streams = self.streams
         found = streams.sent.copy()
         in_step = streams.state == IN_STEP
@@ -82,14 +82,14 @@ class Reached:
         return found
 
     def received_by(self, rank: int) -> float:
-        """How much of the results a worker has, bytes."""
+        """Position of a worker's results, bytes."""
         received, place = float(self.received[rank]), int(self.lagging[rank])
         if place != NOWHERE:
             return received + self.network.carried_at(place)
         return received + self.moved if self.follows[rank] else received
 
     def all_received(self) -> Floats:
-        """float64[workers]: the same of all."""
+        """float64[workers]: positions of all workers' results."""
         found = self.received.copy()
         late = self.lagging != NOWHERE
         found[self.follows & ~late] += self.moved
@@ -97,11 +97,11 @@ class Reached:
         return found
 
     def windows(self, received: Floats) -> Floats:
-        """float64[workers]: how far each may be ahead of its results. Args: received: float64[workers], how many it has."""
+        """float64[workers]: each worker's window, bytes. Args: received: float64[workers], positions of their results."""
         return np.minimum(self._first_window + received, self._most)
 
     def backlog_bytes(self, rank: int, ahead_bytes: float) -> float:
-        """What a worker has written and its link has not taken yet. Args: ahead_bytes: the most that it writes ahead."""
+        """Bytes that a worker has written and not sent yet. Args: ahead_bytes: the most that it writes ahead."""
         if self.gathers:
             return 0.0
         mine = [n for n in self.streams.of_rank.get(rank, ()) if self.streams.state[n] != DONE]
@@ -112,17 +112,17 @@ class Reached:
         return min(waits, ahead_bytes)
 
     def window_of(self, rank: int) -> float:
-        """How far one worker may be ahead of its results, bytes."""
+        """The window of one worker, bytes."""
         return min(float(self._first_window[rank]) + self.received_by(rank), self._most)
 
     def missing_for(self, rank: int) -> int:
-        """Contributions that the switch lacks of the oldest fragment whose sum a worker has not got."""
+        """Bitmap of contributions that the switch lacks for the oldest fragment missing at a worker."""
         if not self.is_covered or self.gathers:
-            return self._fan_in & ~self.streams.covered  # nothing has come back: it is the first one
+            return self._fan_in & ~self.streams.covered  # no result has come back, so the oldest fragment is the first
         if self.follows[rank] and self._missing is not None:
             return self._missing
         place = min(self.received_by(rank) + self._fragment, self._size)
         missing = self._fan_in & ~self.streams.bits_of(self.all_sent() >= place)
         if self.follows[rank]:
-            self._missing = missing  # of all who are as far, until something else moves
+            self._missing = missing  # valid for all workers at the same position, until flows change
         return missing

@@ -1,18 +1,18 @@
-"""Which links a sum uses: to where it is added up, and back to everybody."""
+"""The links that a sum uses: to the node that adds it up, and back to all workers."""
 
 import numpy as np
 
 from sa_atp.lab.flow.arrays import Flags, Floats, Ints
 from sa_atp.lab.flow.fabric import Fabric
 
-NONE = -1  # where there is no link
+NONE = -1  # no link
 
 
-class Ways:
-    """Of one sum."""
+class SumPaths:
+    """The paths of one sum."""
 
     def __init__(self, fabric: Fabric, fragment_bytes: float, *, at_server: bool) -> None:
-        """Args: at_server: the parameter server adds up, not the switches."""
+        """Args: at_server: whether the parameter server sums instead of the switches."""
         self._fabric = fabric
         self._fragment = fragment_bytes
         self._at_server = at_server
@@ -26,9 +26,9 @@ class Ways:
     # --- links --------------------------------------------------------------------------------------------------------
 
     def of_streams(self, ranks: Ints, past_leaf: Flags) -> Ints:
-        """int64[streams, links]: the links that contributions have to themselves, -1: none.
+        """int64[streams, links]: the links of single contributions, padded with -1.
 
-        A leaf's sum, which crosses its trunk, is nobody's.
+        A leaf's trunk carries the leaf's sum, which is not a single contribution.
         """
         up, trunk = self.up[ranks], self._trunk_up[ranks]
         if self._at_server:
@@ -36,19 +36,19 @@ class Ways:
         return np.stack([up, np.where(past_leaf, trunk, NONE)], 1)
 
     def of_results(self, ranks: Ints) -> Ints:
-        """int64[ranks, links]: the links of results that come to some later than to the others."""
+        """int64[ranks, links]: the links of results that workers get later than others."""
         down = self.down[ranks]
         if self._at_server:
             return np.stack([np.full(len(ranks), self._fabric.server_up), self._trunk_down[ranks], down], 1)
         return down[:, None]
 
     def in_step(self, ranks: Ints, past_leaf: Flags, receivers: Ints) -> tuple[Ints, Floats]:
-        """Each link that something uses which moves in step, and how many times.
+        """Returns: the links of all that moves in step, and how many times each is used.
 
         Args: ranks, past_leaf: of the streams. receivers: ranks.
         """
         paths = [self.of_streams(ranks, past_leaf).ravel(), self.of_results(receivers).ravel()]
-        if not self._at_server:  # leaves add up, and pass on what they added up
+        if not self._at_server:  # leaves sum, and pass their sums on
             paths += [np.unique(self._trunk_up[ranks[~past_leaf]]), np.unique(self._trunk_down[receivers])]
         used = np.concatenate(paths)
         links, times = np.unique(used[used != NONE], return_counts=True)
@@ -57,23 +57,23 @@ class Ways:
     # --- times --------------------------------------------------------------------------------------------------------
 
     def up_us(self, ranks: Ints) -> float:
-        """What the last packet takes to where it is summed, after it has left; of some workers the longest."""
-        own, beyond, _ = self._fabric.ways_us(self._fragment)
+        """Travel time of the last packet to the node that sums, the longest of some workers."""
+        own, beyond, _ = self._fabric.path_times_us(self._fragment)
         first = own[ranks] - self._fragment / self._fabric.network.capacity(self.up[ranks])
         return float((first + beyond[ranks]).max()) + self._server_us
 
     def down_us(self) -> Floats:
-        """float64[workers]: what a result takes from there to each."""
-        return self._fabric.ways_us(self._fragment)[2]
+        """float64[workers]: travel time of a result to each worker."""
+        return self._fabric.path_times_us(self._fragment)[2]
 
     def round_trip_us(self, ranks: Ints) -> float:
-        """From the first bit of a fragment to the last bit of its sum; of some workers the longest."""
-        own, beyond, back = self._fabric.ways_us(self._fragment)
+        """Time from the first bit of a fragment to the last bit of its sum, the longest of some workers."""
+        own, beyond, back = self._fabric.path_times_us(self._fragment)
         return float((own + beyond + back)[ranks].max()) + self._server_us
 
     @property
     def _server_us(self) -> float:
-        """From the root to the parameter server and back, where that one sums."""
+        """Time from the root to the parameter server and back, if the server sums; else 0."""
         if not self._at_server:
             return 0.0
         links = np.array([self._fabric.server_up, self._fabric.server_down])

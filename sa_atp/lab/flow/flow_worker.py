@@ -1,4 +1,4 @@
-"""A worker on the flow network: what a step needs of its host, as `simulator.worker.SimWorker` is with packets."""
+"""A worker on the flow network: the counterpart of `simulator.sim_worker.SimWorker`, which uses packets."""
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -10,9 +10,9 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.flow.fabric import SERVER
 from sa_atp.lab.flow.help_groups import Question
-from sa_atp.lab.flow.job import FlowJob, Operation
+from sa_atp.lab.flow.job import FlowJob, FlowOperation
 from sa_atp.lab.flow.network import BYTES_PER_US
-from sa_atp.lab.flow.stream import Stream
+from sa_atp.lab.flow.stream import FlowStream
 from sa_atp.lab.flow.sums import Total
 from sa_atp.net.helping import Helping
 from sa_atp.net.loop.send_pacer import AHEAD_US, LEAST_BYTES
@@ -29,30 +29,30 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class FlowSum:
-    """A sum under way; see steps.step.PendingSum."""
+    """A sum in progress; see steps.step.PendingSum."""
 
-    operation: Operation
+    operation: FlowOperation
     future: "Future[Values]"
     missing_bits: int | None = None
     progress: SendProgress | None = None
     overtaken: bool = False
-    """Stays so: a worker of this model hears of a sum at once, and is never a step behind without knowing it."""
+    """Always False: in this model a worker learns of a sum at once."""
     sending: tuple[tuple[int, int], ...] = ()
     sent_share: float = 0.0
-    """How much of our contribution `sending` is of; with flows all of it, or none."""
-    own: list[Stream] | None = None
-    """What this worker contributes, in the order in which it began."""
+    """Share of the worker's contribution that `sending` covers: 0 or 1 in this model."""
+    own: list[FlowStream] | None = None
+    """The worker's streams, in the order in which they began."""
 
     @property
     def finished(self) -> Total | None:
-        """After it is done: the sum; None where nothing is added."""
+        """The sum, once complete; None: it is not added up (`JobSettings.sizes_only`)."""
         return self.operation.total
 
 
 class _Helping(Helping):
-    """Names contributions as the ledger of the rank's group does.
+    """Help within the rank's group: it uses the bitmaps of the group's ledger.
 
-    Where the sum waits for other groups alone, that ledger knows of nothing to do: an offer waits until there may be some.
+    While the sum waits only for other groups, the ledger has no work: an offer waits until its own group holds the sum up.
     """
 
     def __init__(self, worker: "FlowWorker", answer_us: Callable[[], int]) -> None:
@@ -69,7 +69,7 @@ class _Helping(Helping):
 
 
 class FlowWorker(Asking):
-    """See steps.step.Host."""
+    """A worker on the flow network; implements `steps.step.Host`."""
 
     def __init__(self, job: FlowJob, rank: int) -> None:
         self.job = job
@@ -80,12 +80,12 @@ class FlowWorker(Asking):
         self._network = job.fabric.network
         self._begun = 0
         self._sums: dict[int, FlowSum] = {}
-        self._past_leaf = False  # somebody from elsewhere helps below our leaf
-        self._step = -1  # the newest that we have asked about
+        self._past_leaf = False  # a helper from another rack contributes for a worker below our leaf
+        self._step = -1  # the latest step of which this worker has asked
         self._below_bits = self.membership.leaf_bits
         self._up = self._fabric.path(rank, SERVER)
         self._down = self._fabric.path(SERVER, rank)
-        self._answer_us = 0  # how long answers take, smoothed as requests.py does
+        self._answer_us = 0  # response time of the parameter server, smoothed as in requests.py
         self.helping: Helping = _Helping(self, lambda: self._answer_us)
         job.revoked[rank] = self.helping.on_revoked
 
@@ -103,14 +103,14 @@ class FlowWorker(Asking):
     def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         if sum_.future.done() or sum_.own is None:
             return
-        below = bits & ~self._below_bits == 0 and not self.membership.seats  # what our leaf sums
+        below = bits & ~self._below_bits == 0 and not self.membership.seats  # the leaf sums it
         if sum_.operation.adds:
             self.job.keep(sum_.operation, self._by_contribution(parts, bits))
         past_leaf = self.membership.levels > 1 and (self._past_leaf or not below)
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
 
     def probe(self, sum_: FlowSum) -> None:
-        """Asks what the switch holds of the oldest fragment that is missing; see Worker.probe."""
+        """Probes the switch's slot of the oldest missing fragment; see `Worker.probe`."""
         if sum_.future.done():
             return
         written = self._written_bytes(sum_)
@@ -127,7 +127,7 @@ class FlowWorker(Asking):
         self._fabric.message(self._up[:-1], HEADER_BYTES, asked, behind_us=self._behind_us())
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """Asks the parameter server. Networks let questions go before data (protocol section 9)."""
+        """Sends a request to the parameter server. Requests have priority over data (protocol section 9)."""
         assert isinstance(question, Question)
         future: Future[T] = Future()
         job = self.job
@@ -153,8 +153,8 @@ class FlowWorker(Asking):
 
     # --- what arrives -------------------------------------------------------------------------------------------------
 
-    def arrived(self, operation: Operation) -> None:
-        """The whole sum is here."""
+    def on_sum(self, operation: FlowOperation) -> None:
+        """The whole sum has arrived."""
         sum_ = self._sums.pop(operation.index)
         if sum_.own:
             sum_.sending, sum_.sent_share = tuple(sum_.own[0].sending), 1.0
@@ -167,7 +167,7 @@ class FlowWorker(Asking):
     def _by_contribution(self, parts: Sequence[Values], bits: int) -> dict[int, Values]:
         first = (bits & -bits).bit_length() - 1
         if len(parts) == 1:
-            return {first: parts[0]}  # what it is the sum of has been added up before
+            return {first: parts[0]}  # one array is already the sum of its contributions
         numbers = [c for c in range(first, bits.bit_length()) if bits >> c & 1]
         return dict(zip(numbers, parts, strict=True))
 
@@ -179,30 +179,30 @@ class FlowWorker(Asking):
 
     @property
     def _ahead_bytes(self) -> float:
-        """The most that is written ahead of the link, see net.loop.send_pacer."""
+        """The most that the worker writes ahead of its link, see net.loop.send_pacer."""
         return max(float(LEAST_BYTES), AHEAD_US * self._network.rate_mbps(self._up[0]) * BYTES_PER_US)
 
     def _behind_us(self) -> float:
-        """What we have written and our link has not taken: a probe leaves behind it."""
+        """Time to send the data already written, which a probe has to wait for."""
         ahead = self._ahead_bytes
         open_ = [sum_.operation.aggregation for sum_ in self._sums.values() if sum_.own]
-        waits = sum(aggregation.reached.backlog_bytes(self.rank, ahead) for aggregation in open_)
+        waits = sum(aggregation.progress.backlog_bytes(self.rank, ahead) for aggregation in open_)
         return self._network.transmission_us(self._up[0], min(waits, ahead)) if waits else 0.0
 
     def _missing(self, sum_: FlowSum) -> int:
-        """What the switch lacks of our oldest fragment, if all of our own contributions to it are there; else 0."""
+        """Bitmap of contributions that the switch lacks for our oldest fragment; 0 if our own are among them."""
         aggregation = sum_.operation.aggregation
-        missing = aggregation.reached.missing_for(self.rank)
+        missing = aggregation.progress.missing_for(self.rank)
         own = sum_.own
         return missing if own and not any(stream.bits & missing for stream in own) else 0
 
     def _note(self, sum_: FlowSum, missing: int, written: float) -> None:
-        """What is missing of a sum, and how far we are in it. Args: written: see _progress."""
+        """Records what a sum lacks, and our progress in it. Args: written: see `_progress`."""
         sum_.missing_bits = missing
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
     def when_missing(self) -> "Future[Work | Nothing]":
-        """A future that is done when the sums under way wait for somebody in our group; never, if they are done first."""
+        """Returns: a future that is done when a sum in progress waits for our group; never, if the sums end first."""
         found: Future[Work | Nothing] = Future()
         sums = list(self._sums.values())
 
@@ -221,16 +221,16 @@ class FlowWorker(Asking):
         return found
 
     def _written_bytes(self, sum_: FlowSum) -> float:
-        """How far our first contribution is, with what has been written and has not left."""
+        """Position up to which our first contribution is written."""
         if not sum_.own:
             return 0.0
         aggregation = sum_.operation.aggregation
-        sent = aggregation.reached.sent(sum_.own[0])
-        return min(aggregation.size, sent + aggregation.reached.backlog_bytes(self.rank, self._ahead_bytes))
+        sent = aggregation.progress.sent(sum_.own[0])
+        return min(aggregation.size, sent + aggregation.progress.backlog_bytes(self.rank, self._ahead_bytes))
 
     def _progress(self, sum_: FlowSum, written: float) -> SendProgress:
-        """How far our own fragments are, as an answer to a probe shows it. Args: written: before it was asked."""
+        """Our progress, as the answer to a probe shows it. Args: written: position written before the probe."""
         aggregation = sum_.operation.aggregation
         since_us = self._clock.now_us - sum_.own[0].begun_us if sum_.own else 0
         send_us = int(since_us * aggregation.size / written) if written > aggregation.size / 8 else 0
-        return SendProgress(min(1.0, 1 - aggregation.reached.received_by(self.rank) / aggregation.size), send_us)
+        return SendProgress(min(1.0, 1 - aggregation.progress.received_by(self.rank) / aggregation.size), send_us)

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.nodes import Host
+from sa_atp.lab.simulator.nodes import SimHost
 from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.protocol.job.errors import TransportError
@@ -23,11 +23,11 @@ JOIN_TIMEOUT_US = 30_000_000
 
 
 class SimWorker(Asking):
-    """What net.communicator.Communicator is in real time, on a simulated host."""
+    """A worker on a simulated host: the counterpart of `net.communicator.Communicator`."""
 
     def __init__(
         self,
-        host: Host,
+        host: SimHost,
         clock: Clock,
         request: JoinRequest,
         server: Address,
@@ -39,9 +39,9 @@ class SimWorker(Asking):
         kernels: Kernels | None = None,
     ) -> None:
         """Args:
-        joined: called once, when the job has been admitted.
-        failed: called once, when the connection has ended with an error, or was not made (`error`).
-        kernels: of the connection; None: it has only the rules.
+        joined: called once, when the job is admitted.
+        failed: called once, when the connection ends with an error or cannot be made (`error`).
+        kernels: compiled kernels for the connection; None: it runs in plain Python.
         """
         self.host = host
         self.clock = clock
@@ -88,7 +88,7 @@ class SimWorker(Asking):
         return future
 
     def leave(self) -> "Future[None]":
-        """Says that it will contribute no more; it has to stay until the future is done."""
+        """Announces that it will contribute no more; the worker has to run until the future is done."""
         future: Future[None] = Future()
         self._session.leave(future, self.clock.now_us)
         self._serve_soon()
@@ -132,5 +132,5 @@ class SimWorker(Asking):
 
     @property
     def error(self) -> TransportError | None:
-        """What ended the connection, or kept it from being made."""
+        """The error that ended the connection or prevented it."""
         return self.worker.error if hasattr(self, "worker") else self._joining.error
