@@ -283,7 +283,7 @@ def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4R
     """Somebody else has taken its multicast group meanwhile."""
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    assert keeper.carry_out([admission(1), admission(2), admission(3)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(1), admission(2), admission(3)], [], SERVER) == {}
     keeper.close()
     with P4RuntimeClient(switch.address) as somebody:
         tables = JobTables(somebody)
@@ -297,10 +297,10 @@ def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4R
         keeper.check() == f"switch 0 at {switch.address} had restarted: restored its program, 0 routes, 2 jobs; {why}"
     )
     assert installed_at(switch.address) == {1, 3, 9}
-    assert keeper.carry_out([admission(4)], [], SERVER).keys() == {2}
+    assert keeper.apply_jobs([admission(4)], [], SERVER).keys() == {2}
     assert installed_at(switch.address) == {1, 3, 4, 9}
     assert keeper.check() == why
-    assert keeper.carry_out([], [9], SERVER).keys() == {2}  # it is not this keeper's
+    assert keeper.apply_jobs([], [9], SERVER).keys() == {2}  # it is not this keeper's
     keeper.close()
     with P4RuntimeClient(switch.address) as somebody:
         assert JobTables(somebody).remove([9]) == {}
