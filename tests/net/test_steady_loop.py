@@ -1,5 +1,6 @@
 """The compiled loop of a worker whose stream flows: paced and gathered as the plain loop does, and it lets others in."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -134,6 +135,12 @@ class Connection:
         self.driver.steady = SteadyLoop(self.worker, socket, self.driver.woken_by, segments(size))
 
 
+@pytest.fixture(autouse=True)
+def nobody_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Echo answers no signs of life, and a worker that doubts its parameter server leaves streams to the rules."""
+    monkeypatch.setattr(Worker, "doubts", lambda worker, now_us: False)
+
+
 def turns_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collects how many turns each run has had."""
     turns: list[int] = []
@@ -155,12 +162,14 @@ def test_a_stream_that_flows_is_summed_in_compiled_turns(echo: Echo, monkeypatch
     driver = connection.driver
     driver.start("steady")
     made = np.random.default_rng(1)
+    deadline = time.monotonic() + 120
     try:
-        for n in range(200):
+        # however many sums it takes: on a busy machine results come too late, now and then, to be a stream that flows
+        for n in itertools.count():
             values = made.integers(-1000, 1001, 2000 * LANES - n % 7).astype(np.float32)
             found = summed(connection, values)
             assert found.tobytes() == values.tobytes()
-            if sum(turns) >= 3:
+            if sum(turns) >= 3 or time.monotonic() > deadline:
                 break
     finally:
         driver.stop()
@@ -170,8 +179,6 @@ def test_a_stream_that_flows_is_summed_in_compiled_turns(echo: Echo, monkeypatch
 
 def test_calls_come_to_their_right_while_a_stream_flows(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = turns_of(monkeypatch)
-    # nobody answers signs of life here, and whoever looks out for what hosts refuse leaves streams to the rules
-    monkeypatch.setattr(Worker, "doubts", lambda worker, now_us: False)
     connection = Connection(echo)
     connection.driver.start("steady")
     values = np.ones(2000 * LANES, np.float32)
