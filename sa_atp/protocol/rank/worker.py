@@ -42,6 +42,7 @@ from sa_atp.protocol.rank.server_link import ServerLink
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.sums.under_way import gather_at_most
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
@@ -419,11 +420,8 @@ class Worker:
             self._probe_timer.on_refused(now_us)
 
     def may_gather(self) -> int:
-        """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
-        what is missing, so that the end does not come late.
-        """
-        under_way = self._operations.under_way
-        return 0 if self._recovery.waits_for_answers else min(under_way.in_flight // 2, under_way.missing // 8)
+        """How many datagrams may wait for us."""
+        return 0 if self._recovery.waits_for_answers else gather_at_most(self._operations.under_way)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

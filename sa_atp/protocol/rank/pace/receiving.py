@@ -3,8 +3,9 @@
 from collections import deque
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sa_atp.basics.arrays import AnyIntegers, ByteRows, Headers, Lanes
+from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
 from sa_atp.protocol.job.membership import Membership
@@ -12,7 +13,7 @@ from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
-from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_MARKED, ROW_SEQ, ROW_START, ROW_TAG
+from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.events import Event, OperationDone, WorkerStats
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
 from sa_atp.protocol.rank.pace.timing import RoundTrip
@@ -73,43 +74,36 @@ class Receiver:
         streams = None if self._common is None else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
-        for stream in streams.tolist():
-            start, end, seq = stream[ROW_START], stream[ROW_END], stream[ROW_SEQ]
-            operation, following = self._operations.reach(seq)
+        for stream in streams:
+            count = stream.end - stream.start
+            operation, following = self._operations.reach(stream.seq)
             taken, out = None, self._under_way.out
-            if (
-                operation is not None
-                and stream[ROW_TAG] == operation.tag
-                and following >= end - start
-                and not operation.is_done()
-            ):
-                local = (seq - operation.first_seq) & SEQ_MASK
+            if operation is not None and stream.tag == operation.tag and following >= count and not operation.is_done():
+                local = (stream.seq - operation.first_seq) & SEQ_MASK
                 try:
                     taken = self._common.take(packets, stream, operation, local)
                 except (NotFinite, Changed) as problem:
                     self.problem = self.problem or self._explained(operation, problem)
-                    self._stats.duplicates += end - start
+                    self._stats.duplicates += count
                     continue
             if operation is None or taken is None:
-                rows = packets[start:end]
+                rows = packets[stream.start : stream.end]
                 self._take_complete(headers(rows), rows, now_us)
                 continue
             self._after_stream(operation, taken, out, stream, now_us)
         return True
 
-    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: list[int], now_us: int) -> None:
-        """Args: out: `UnderWay.out` as it was before; stream: a row of ResultStreams."""
+    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: Stream, now_us: int) -> None:
+        """Args: out: `UnderWay.out` as it was before."""
         self._after_part(operation, taken.newest_us, now_us)
-        self._stats.duplicates += stream[ROW_END] - stream[ROW_START] - taken.fresh
+        self._stats.duplicates += stream.end - stream.start - taken.fresh
         left = self._under_way.out - out
-        self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
+        self._count_news(taken.fresh, stream.marked, stream.collided, left, now_us)
 
-    def follow(
-        self, operation: Operation, stream: list[int], found: AnyIntegers, done: AnyIntegers, now_us: int
-    ) -> None:
+    def follow(self, operation: Operation, stream: Stream, found: np.void, done: NDArray[np.void], now_us: int) -> None:
         """What take_common does with a stream, where a kernel has taken it. Args: found, done: see kernels.take."""
-        count, out = stream[ROW_END] - stream[ROW_START], self._under_way.out
-        last = ((stream[ROW_SEQ] - operation.first_seq) & SEQ_MASK) + count - 1
+        count, out = stream.end - stream.start, self._under_way.out
+        last = ((stream.seq - operation.first_seq) & SEQ_MASK) + count - 1
         try:
             taken = Taken(*operation.after_taken(last, found, done))
         except (NotFinite, Changed) as problem:

@@ -37,8 +37,6 @@ class Questions:
         self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
-        self.behind = 0
-        """The newest transmission behind which one has left."""
 
     def __len__(self) -> int:
         """Fragments of which an answer is waited for."""
@@ -56,7 +54,6 @@ class Questions:
         counts[local] = count + 1
         self._last[operation.index] = max(local, self._last.get(operation.index, -1))
         number = count % QUESTION_NUMBERS
-        self.behind = max(self.behind, behind)
         fragment = operation.index, local
         before = self._latest.pop(fragment, None)
         same = self._open.get((*fragment, number))

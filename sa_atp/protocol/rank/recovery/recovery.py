@@ -21,8 +21,20 @@ from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip
+from sa_atp.protocol.rank.pace.timing import RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.recovery.asking import (
+    Asked,
+    Asking,
+    is_answer_late,
+    is_due_while_results_flow,
+    is_late_news,
+    is_lossy,
+    late_before_us,
+    results_flow,
+    room_for_questions,
+    waits_for_answers,
+)
 from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.recovery.questions import Question, Questions
 from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
@@ -33,9 +45,7 @@ from sa_atp.protocol.rank.sums.under_way import UnderWay
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
 QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
-LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
-MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
 FOR_EVER = 1 << 62
 
 
@@ -63,24 +73,22 @@ class Recovery:
         self._under_way = under_way
         self._questions = Questions()
         self._newest: tuple[Operation, int] | None = None  # the fragment that left last
-        self._results_us = NEVER  # when results last came
-        self._asked_us = NEVER  # when the newest question left
-        self._lossy_until = NEVER  # transmission up to which more losses are expected
+        self.asking = Asking()
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
     def on_results(self, now_us: int) -> None:
         """Results show what has left the network: nobody has to be asked for that."""
-        self._results_us = now_us
+        self.asking.results_us = now_us
 
     def results_flow(self, now_us: int) -> bool:
         """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
-        return now_us - self._results_us <= max(self._round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
+        return results_flow(self.asking, self._round_trip, now_us)
 
     @property
     def is_lossy(self) -> bool:
         """Something was lost among the latest transmissions."""
-        return self._under_way.sent < self._lossy_until
+        return is_lossy(self.asking, self._under_way)
 
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
@@ -91,13 +99,12 @@ class Recovery:
         reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
             for group in operation.groups:
-                before_us = max(group.newest_done_us - reordering_us, group.asked_before_us)
-                news = before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
-                if group.in_flight and news:
+                before_us = late_before_us(group, reordering_us)
+                if is_late_news(group, before_us):
                     self._ask_for_late(operation, group, before_us, now_us)
 
     def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
-        room = max(int(self._window.network), LEAST_QUESTIONS) - len(self._questions)
+        room = room_for_questions(self._window, len(self._questions))
         if room <= 0:
             return
         oldest = operation.oldest_pending() or 0
@@ -126,7 +133,7 @@ class Recovery:
         return lost
 
     def _expect_losses(self) -> None:
-        self._lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
+        self.asking.lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
 
     def _on_loss(self, lost: int, now_us: int) -> None:
         if lost:
@@ -146,7 +153,7 @@ class Recovery:
         ]
         for group in operation.groups:
             group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
-        self._asked_us = now_us
+        self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)
         self._stats.probes += len(locals_)
         self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
@@ -163,17 +170,22 @@ class Recovery:
     @property
     def _unasked(self) -> int:
         """Transmissions in the network behind which no question has left."""
-        return self._under_way.sent - max(self._questions.behind, self._under_way.out)
+        return self._under_way.sent - max(self.asking.behind, self._under_way.out)
 
     def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
         """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
         self._newest = operation, local
         under_way = self._under_way
         if self.results_flow(now_us):
-            due = self._questions.behind <= under_way.out and under_way.in_network >= int(self._window.network)
-            # with the slots full as well, nothing more may leave whatever has arrived
-            if due and not self.is_lossy and under_way.in_flight >= max(int(self._window.slots), LEAST_QUESTIONS):
-                due = now_us - self._asked_us >= MEASURE_EVERY_US
+            due = is_due_while_results_flow(
+                self.asking,
+                self._window,
+                under_way.in_flight,
+                under_way.in_network,
+                under_way.out,
+                self.is_lossy,
+                now_us,
+            )
         else:
             due = self._unasked >= self._question_every
         if not self._ask_when_left(operation, local, now_us) and due:
@@ -197,7 +209,7 @@ class Recovery:
 
         Args: operations: those that are not done, in order.
         """
-        if now_us - self._asked_us <= self._round_trip.answer_us:
+        if not is_answer_late(self.asking, self._round_trip, now_us):
             return
         for operation in operations:
             oldest = operation.oldest_pending()
@@ -227,7 +239,7 @@ class Recovery:
     @property
     def waits_for_answers(self) -> bool:
         """Questions that have not been answered, and no results since they left."""
-        return self._asked_us > self._results_us and len(self._questions) > 0
+        return waits_for_answers(self.asking, len(self._questions))
 
     def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
         """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
@@ -274,7 +286,7 @@ class Recovery:
                 self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
-        left = self._under_way.has_left(question.behind)
+        left = self._under_way.acknowledge_up_to(question.behind)
         heard = max(left, 1)
         marked = heard if flags & Flag.CONGESTION else 0
         self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
@@ -375,27 +387,29 @@ class Recovery:
         """Results come, nothing was lost lately, and nothing waits to be asked."""
         return self.results_flow(now_us) and not self.is_lossy and not self.packets
 
-    def counted(self) -> tuple[int, int, int, int]:
-        """When results came, when the newest question left, behind which transmission, and how many wait for answers."""
-        return self._results_us, self._asked_us, self._questions.behind, len(self._questions)
+    @property
+    def waiting(self) -> int:
+        """Fragments of which an answer is waited for."""
+        return len(self._questions)
 
-    def asked_of(self, operation: Operation) -> tuple[int, list[tuple[int, int, int]] | None]:
-        """The last fragment of an operation that has ever been asked for, -1: none; and `Questions.open_of` it."""
-        return self._questions.last_of(operation), self._questions.open_of(operation)
+    def last_asked_of(self, operation: Operation) -> int:
+        """The last fragment of an operation that has ever been asked for; -1: none has."""
+        return self._questions.last_of(operation)
 
-    def has_asked(self, operation: Operation, asked: Sequence[Sequence[int]], known: int) -> None:
-        """Questions have left, or were answered, each the first about its fragment.
+    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
+        """See `Questions.open_of`."""
+        return self._questions.open_of(operation)
 
-        Args: asked: of each its place, when, the newest transmission then, and whether it has been answered; known: so many
-            of them, the first ones, had left before.
+    def has_asked(self, operation: Operation, asked: Sequence[Asked], known: int) -> None:
+        """Questions have left, or were answered, each the first about its fragment. Args: known: so many of them, the first
+        ones, had left before.
         """
-        for n, (local, asked_us, behind, is_answered) in enumerate(asked):
+        for n, question in enumerate(asked):
             if n >= known:
-                self._questions.ask(operation, local, asked_us, behind, tells=False)
-                self._asked_us = asked_us
+                self._questions.ask(operation, question.local, question.asked_us, question.behind, tells=False)
                 self._stats.probes += 1
-            if is_answered:
-                self._questions.answered(operation, local, 0)
+            if question.is_answered:
+                self._questions.answered(operation, question.local, 0)
 
     def has_sent(self, operation: Operation, local: int) -> None:
         """Fragments have left, this one the last of them, behind which nothing is to be asked."""

@@ -7,6 +7,8 @@ others. The values stay here until the operation is over, because any fragment m
 from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +17,56 @@ from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
 from sa_atp.protocol.packets.header import LANE, WORD_BITS, words_of
-from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.compiled.kernels import Sent
+from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
 NEVER = 0  # in sent_us: this fragment has not been sent
 NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
 
 
-class ContributionGroup:
+class Transmissions:
+    """How far a group's transmissions have got: a record class (records.py)."""
+
+    in_flight: int
+    """Fragments that have been sent, and are neither answered nor given up."""
+    high: int
+    """Nothing at or above has been sent."""
+    newest_done_us: int
+    """When the latest was sent of the fragments that were sent once and are complete."""
+    asked_before_us: int
+    """What was sent before, and is late by others' results, has been asked for."""
+    late_up_to: int
+    """The transmission up to which answers showed that what is not known has to be asked for."""
+    asked_up_to: int
+    """... up to which that has been done."""
+
+    def __init__(self) -> None:
+        self.in_flight = self.high = 0
+        self.newest_done_us = self.asked_before_us = self.late_up_to = self.asked_up_to = NEVER
+
+
+def fly(group: Transmissions, under_way: UnderWay, more: int) -> None:
+    """So many more fragments are in flight."""
+    group.in_flight += more
+    under_way.in_flight += more
+
+
+def on_taken(group: Transmissions, under_way: UnderWay, sent: Any, last: int, flown: int, newest_us: int) -> None:
+    """Results are in the sums, by a kernel, which has marked their fragments.
+
+    Args:
+        sent: the group's arrays, see kernels.Sent.
+        last: the last of the fragments; flown: how many of them were in flight.
+        newest_us: when the newest was sent that was sent once.
+    """
+    fly(group, under_way, -flown)
+    if last < group.high and sent.tries[last] == 1:
+        acknowledge_up_to(under_way, int(sent.order[last]))
+    group.newest_done_us = max(group.newest_done_us, newest_us)
+
+
+class ContributionGroup(Transmissions):
     """Fragments are named by their place in the operation (`local`), from 0 to plan.span."""
 
     def __init__(
@@ -42,6 +86,7 @@ class ContributionGroup:
         contributions: how many the complete sum has.
         under_way: of all operations, which this counts itself in.
         """
+        super().__init__()
         self.plan = plan
         self.bits = bits
         self.parts = tuple(parts)
@@ -55,14 +100,8 @@ class ContributionGroup:
         self.held = np.zeros(plan.span, bool)  # an answer has shown that they have arrived
         self.ask_again_us = np.zeros(plan.span, np.int64)  # until then an answer is awaited, or is good
         self.tries = np.zeros(plan.span, np.uint8)
-        self.in_flight = 0  # sent, neither answered nor given up
         self._under_way = under_way
-        self.high = 0  # nothing at or above has been sent
         self.in_order = True  # nothing was sent after what comes behind it: transmissions are in the order of fragments
-        self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
-        self.asked_before_us = NEVER  # what was sent before, and is late by others' results, has been asked for
-        self.late_up_to = NEVER  # transmission up to which answers showed that what is not known has to be asked for
-        self.asked_up_to = NEVER  # ... up to which that has been done
         self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
         self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
         self.retransmit_queue: deque[int] = deque()
@@ -236,12 +275,8 @@ class ContributionGroup:
             tries[tries == 255] = 253  # however often: every second resend is another kind
             tries += 1
             self.flush[first:end] = self.held[first:end] = False
-        self._fly(end - first)
+        fly(self, self._under_way, end - first)
         self.high = max(self.high, end)
-
-    def _fly(self, more: int) -> None:
-        self.in_flight += more
-        self._under_way.in_flight += more
 
     def on_done(self, first: int, end: int) -> int:
         """The sums of fragments first to end - 1, none counted before, are known.
@@ -252,26 +287,20 @@ class ContributionGroup:
             return NEVER
         sent = self.sent_us[first:end] != NEVER
         marked_lost = self.marked_lost[first:end]
-        self._fly(-int(np.count_nonzero(sent & ~marked_lost)))
+        fly(self, self._under_way, -int(np.count_nonzero(sent & ~marked_lost)))
         marked_lost[:] = False
         if self.tries[end - 1] != 1:
             return NEVER
-        self._under_way.has_left(int(self.order[end - 1]))
+        self._under_way.acknowledge_up_to(int(self.order[end - 1]))
         last_us = int(self.sent_us[end - 1])
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
 
-    def on_taken(self, last: int, flown: int, newest_us: int) -> None:
-        """What on_done does, where a kernel has marked the fragments.
-
-        Args: last: the last of them; flown: how many of them were in flight.
-        """
-        self._fly(-flown)
-        if last < self.high and self.tries[last] == 1:
-            self._under_way.has_left(int(self.order[last]))
-        self.newest_done_us = max(self.newest_done_us, newest_us)
-
     # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    @cached_property
+    def sent(self) -> Sent:
+        return Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
 
     @property
     def is_steady(self) -> bool:
@@ -287,15 +316,6 @@ class ContributionGroup:
 
     def set_fresh_range(self, first: int, end: int) -> None:
         self._fresh = [(first, end)] if first < end else []
-
-    def counted(self) -> tuple[int, ...]:
-        """Where what was sent ends, when the newest that is complete was sent, and what has been asked for by order."""
-        return self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to
-
-    def set_counted(self, counted: Sequence[int], in_flight: int) -> None:
-        """Args: as `counted` gave them, after what has happened since; how many are in flight now."""
-        self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to = counted
-        self.in_flight = in_flight
 
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
@@ -328,7 +348,7 @@ class ContributionGroup:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.marked_lost[locals_]]
         self.marked_lost[new] = True
-        self._fly(-len(new))
+        fly(self, self._under_way, -len(new))
         self.retransmit_queue.extend(new.tolist())
         return len(new)
 
