@@ -28,10 +28,10 @@ from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.pace import probe_timer, timing, window
 from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.recovery import asking
-from sa_atp.protocol.rank.sums import contribution_group, operation, under_way
+from sa_atp.protocol.rank.sums import progress, under_way
 
 _LOCK = threading.Lock()
-RULES = (window, timing, probe_timer, under_way, contribution_group, asking, operation)
+RULES = (window, timing, probe_timer, under_way, progress, asking)
 """Modules whose rules steady_kernels.py calls, each before those that call it."""
 
 
@@ -47,25 +47,25 @@ class Compiled:
 
 
 def worker_kernels() -> Kernels:
-    """Those of a worker and a parameter server. Compiling them takes seconds, the first time; later a fraction of one."""
+    """Returns the kernels of a worker and a parameter server. The first time it takes seconds."""
     with _LOCK:
         return cast(Kernels, _worker_kernels().functions)
 
 
 def connection_kernels() -> Kernels:
-    """As `worker_kernels`, when all that a connection calls is there as well: nothing is compiled once it has joined."""
+    """As `worker_kernels`, once all is there that a connection calls: nothing is compiled after it has joined."""
     steady_loop()
     return worker_kernels()
 
 
 def socket_kernels() -> Any:
-    """Those of a socket."""
+    """Returns the kernels of a socket: `receive` and `send` of socket_kernels.py."""
     with _LOCK:
         return _socket_kernels().functions
 
 
 def steady_kernels() -> Any:
-    """Those of protocol/rank/compiled/steady_kernels.py, for a connection whose stream flows."""
+    """Returns the kernels of protocol/rank/compiled/steady_kernels.py, for a connection whose stream flows."""
     with _LOCK:
         return _steady_kernels().functions
 
@@ -144,7 +144,7 @@ def _steady_loop() -> Compiled:
 
 
 def steady_loop() -> Any:
-    """The function `run` of net/loop/steady_loop_kernels.py."""
+    """Returns the function `run` of net/loop/steady_loop_kernels.py."""
     with _LOCK:
         return _steady_loop().functions.run
 

@@ -1,4 +1,4 @@
-"""Many turns of a worker's loop at once, in compiled code, while a stream flows: what goes in, and what has come of it."""
+"""Runs many turns of a worker's loop at once, in compiled code, while a stream flows."""
 
 import struct
 import sys
@@ -16,7 +16,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.rank.records import set_values, table, values_of
 from sa_atp.protocol.rank.worker import Worker
 
-LONGEST_US = 200_000  # without Python: signals and its other threads come to their right
+LONGEST_US = 200_000  # in compiled code at a time: signals, which Python handles, wait no longer
 LOOKS = 8  # at the socket in a turn, as in Driver
 LEAST_TAKEN = 16  # datagrams that make up for what it costs to lend and to take back
 MOST_SKIPPED = 32  # turns after which it is tried again, where nothing came of it

@@ -6,9 +6,7 @@ sending.py, and how long is too long in probe_timer.py. It knows neither sockets
 """
 
 import itertools
-from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,21 +25,17 @@ from sa_atp.protocol.packets.control import MalformedError, Request, decode_repl
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
-from sa_atp.protocol.rank.compiled.common_case import CommonCase, Kernels
+from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.compiled.steady import Steady
-from sa_atp.protocol.rank.events import Event, WorkerLimits, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import Event, WorkerLimits
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.sending import MAX_BURST, Sender
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.recovery.fetching import Fetching
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.server_link import ServerLink
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.operations import Operations
 from sa_atp.protocol.rank.sums.under_way import gather_at_most
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
@@ -64,50 +58,20 @@ class Worker:
         first_request: 32 random bits, so that replies to an earlier connection match nothing.
         kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
         """
-        self._common = None if kernels is None else CommonCase(kernels, membership)
-        self.membership = membership
-        self.limits = replace(limits or WorkerLimits())  # of our own: they may change
-        self.stats = WorkerStats()
-        self.round_trip = RoundTrip()
-        self.window = Window(membership.slot_count)
-        self._operations = Operations(membership)
-        self._events: deque[Event] = deque()
-        self._leaf = LeafBypass(membership)
-        self._probe_timer = ProbeTimer(
-            self.round_trip,
-            self.limits.operation_timeout_us,
-            now_us,
-            longest_refused_us=self.limits.server_timeout_us,
-        )
-        under_way = self._operations.under_way
-        self._recovery = Recovery(
-            membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
-        )
+        connection = Connection(membership, now_us, limits, kernels)
+        self.membership, self.limits, self.stats = membership, connection.limits, connection.stats
+        self.round_trip, self.window = connection.round_trip, connection.window
+        self._operations, self._leaf = connection.operations, connection.leaf
+        self._probe_timer, self._events = connection.probe_timer, connection.events
+        self._common = connection.common
         requests = Requests(first_number=first_request)
+        self._recovery = Recovery(connection)
         self._fetching = Fetching(membership, lambda: requests.answer_us)
-        self._receiver = Receiver(
-            membership,
-            self._operations,
-            self.round_trip,
-            self.window,
-            self._probe_timer,
-            self._recovery,
-            self._fetching,
-            self.stats,
-            self._events,
-            self._common,
-        )
-        self._sender = Sender(
-            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
-        )
-        self._steady = None if self._common is None else Steady(
-            membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
-            self.stats, self._common,
-        )  # fmt: skip
-        self._server = ServerLink(
-            membership, self.limits, self._operations, self._leaf, self._recovery, self._fetching, self.stats, self._events,
-            requests, now_us,
-        )  # fmt: skip
+        self._receiver = Receiver(connection, self._recovery, self._fetching)
+        self._sender = Sender(connection, self._recovery)
+        common = self._common
+        self._steady = None if common is None else Steady(connection, self._recovery, self._receiver, common)
+        self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
         self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
 
     @property

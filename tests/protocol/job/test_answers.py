@@ -12,15 +12,13 @@ from sa_atp.protocol.packets.header import HEADER, LANE, first_byte, headers, la
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.protocol.packets.question_numbers import QUESTION_NUMBERS
 from sa_atp.protocol.packets.spec import Flag, Kind
-from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US, RoundTrip
-from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW, Window
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import WaitingFor, WorkerLimits
+from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US
+from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
 from sa_atp.protocol.rank.recovery.recovery import MAX_QUESTIONS, Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
-from sa_atp.protocol.rank.sums.operations import Operations
 from sa_atp.protocol.rank.worker import Worker
 
 SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
@@ -39,14 +37,10 @@ class Asker:
     """Recovery with all that it shares, and operations whose data may be sent."""
 
     def __init__(self, operations: int = 1, parts: int = 4, member: Membership = MEMBER) -> None:
-        self.stats = WorkerStats()
-        self.path = RoundTrip()
-        self.window = Window(MEMBER.slot_count)
-        self.probe_timer = ProbeTimer(self.path, 10_000_000, 0)
-        self.book = Operations(MEMBER)
-        self.recovery = Recovery(
-            member, LeafBypass(member), self.path, self.window, self.probe_timer, self.stats, self.book.under_way
-        )  # fmt: skip
+        connection = Connection(member, 0, WorkerLimits(operation_timeout_us=10_000_000))
+        self.stats, self.path, self.window = connection.stats, connection.round_trip, connection.window
+        self.probe_timer, self.book = connection.probe_timer, connection.operations
+        self.recovery = Recovery(connection)
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
             index, _ = self.book.begin(VALUES, None)

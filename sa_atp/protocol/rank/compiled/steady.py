@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Values
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.header import first_byte, size_of
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.compiled.common_case import CommonCase
 from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, Flow, State
-from sa_atp.protocol.rank.events import WorkerStats
+from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.timing import RoundTrip
@@ -25,9 +24,9 @@ from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.records import set_values, table, values_of
 from sa_atp.protocol.rank.recovery.asking import Asked, Asking
 from sa_atp.protocol.rank.recovery.recovery import Recovery
-from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup, Transmissions
-from sa_atp.protocol.rank.sums.operation import Operation, Progress
-from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 LEAST_MISSING = 256  # fragments: for fewer it is not worth while
@@ -36,31 +35,16 @@ LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 class Steady:
     """Of one connection. Between `enter` and `leave` nothing of the connection may be asked or told."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        operations: Operations,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        recovery: Recovery,
-        receiver: Receiver,
-        stats: WorkerStats,
-        common: CommonCase,
-    ) -> None:
-        self._member = membership
-        self._operations = operations
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._recovery = recovery
-        self._receiver = receiver
-        self._stats = stats
-        self._common = common
+    def __init__(self, connection: Connection, recovery: Recovery, receiver: Receiver, common: CommonCase) -> None:
+        member = connection.membership
+        self._operations, self._under_way = connection.operations, connection.under_way
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer, self._stats = connection.probe_timer, connection.stats
+        self._recovery, self._receiver, self._common = recovery, receiver, common
         self._operation: Operation | None = None
         flow = self._flow = table(Flow, 1)[0]
-        flow["size"] = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
-        flow["reply"], flow["is_flat"] = first_byte(Kind.PROBE_REPLY), membership.levels <= 1
+        flow["size"] = size_of(Kind.DATA, member.lanes, member.contribution_bits)
+        flow["reply"], flow["is_flat"] = first_byte(Kind.PROBE_REPLY), member.levels <= 1
         self._known = 0  # questions in State.asked that the rules have asked
         self.state: State | None = None
         """What kernels are given of the operation; None: of none."""
@@ -80,7 +64,7 @@ class Steady:
         operation = next(iter(active))
         if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
             return False
-        group, under_way = operation.groups[0], self._operations.under_way
+        group, under_way = operation.groups[0], self._under_way
         if (
             operation.missing != under_way.missing
             or group.in_flight != under_way.in_flight
@@ -116,7 +100,7 @@ class Steady:
         """Whose fields kernels go on with: by the field of Flow, its record class and the object."""
         return {
             "window": (Window, self._window), "round_trip": (RoundTrip, self._round_trip),
-            "under_way": (UnderWay, self._operations.under_way), "timer": (ProbeTimer, self._probe_timer),
+            "under_way": (UnderWay, self._under_way), "timer": (ProbeTimer, self._probe_timer),
             "asking": (Asking, self._recovery.asking), "progress": (Progress, operation), "group": (Transmissions, group),
         }  # fmt: skip
 
@@ -141,13 +125,13 @@ class Steady:
         operation, state = self._operation, self.state
         assert operation is not None
         assert state is not None
-        (group,), stats, flow, sent = operation.groups, self._stats, self._flow, self._operations.under_way.sent
+        (group,), stats, flow, sent = operation.groups, self._stats, self._flow, self._under_way.sent
         for name, (kind, known) in self._records(operation, group).items():
             set_values(kind, known, flow[name].item())
         stats.results += int(flow["results"])
         stats.congested += int(flow["congested"])
         stats.probe_replies += int(flow["answered"])
-        newly = self._operations.under_way.sent - sent
+        newly = self._under_way.sent - sent
         if newly:
             stats.fragments_sent += newly
             self._recovery.has_sent(operation, group.high - 1)

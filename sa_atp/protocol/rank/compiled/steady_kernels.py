@@ -28,8 +28,7 @@ from sa_atp.protocol.rank.recovery.asking import (
     room_for_questions,
     waits_for_answers,
 )
-from sa_atp.protocol.rank.sums.contribution_group import Transmissions, fly, on_taken
-from sa_atp.protocol.rank.sums.operation import Progress, miss
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, miss, on_taken
 from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to, gather_at_most, in_network
 
 MOST_ASKED, MOST_GAPS = 256, 256

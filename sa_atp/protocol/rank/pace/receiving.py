@@ -1,28 +1,23 @@
 """What becomes of results: sums for their operations, and what they tell of the network. (protocol sections 5.2 to 5.7)"""
 
-from collections import deque
-
 import numpy as np
 from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
-from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
+from sa_atp.protocol.rank.compiled.common_case import Taken
 from sa_atp.protocol.rank.compiled.kernels import Stream
-from sa_atp.protocol.rank.events import Event, OperationDone, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
-from sa_atp.protocol.rank.sums.contribution_group import NEVER
-from sa_atp.protocol.rank.sums.operation import Changed, NotFinite, Operation
-from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.progress import NEVER
+from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -30,37 +25,20 @@ _FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
 
 
 class Receiver:
-    """Shares the connection's operations, round trip, window, silence, recovery, fetching, counters and events."""
+    """Takes results, for the connection's operations and for what it knows of the network."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        operations: Operations,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        recovery: Recovery,
-        fetching: Fetching,
-        stats: WorkerStats,
-        events: deque[Event],
-        common: CommonCase | None,
-    ) -> None:
-        """Args: common: takes what it can; None: nothing is compiled here."""
-        self._common = common
+    def __init__(self, connection: Connection, recovery: Recovery, fetching: Fetching) -> None:
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
-        self._member = membership
-        self._fan_in = words_of(membership.fan_in, membership.contribution_bits)
-        self._operations = operations
-        self._under_way = operations.under_way
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._recovery = recovery
-        self._fetching = fetching
-        self._stats = stats
-        self._events = events
-        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
+        self._member = member = connection.membership
+        self._fan_in = words_of(member.fan_in, member.contribution_bits)
+        self._common = connection.common
+        self._operations, self._under_way = connection.operations, connection.under_way
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer = connection.probe_timer
+        self._stats, self._events = connection.stats, connection.events
+        self._recovery, self._fetching = recovery, fetching
+        self._ahead_to = member.first_seq  # the end of what was complete before we began it
 
     def on_begun(self, first_seq: int) -> bool:
         """We begin an operation. Returns: whether others have done some of it without us."""

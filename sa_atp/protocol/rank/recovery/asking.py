@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip, answer_us
 from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, Transmissions
+from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments

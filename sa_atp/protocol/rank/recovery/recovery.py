@@ -13,16 +13,13 @@ import numpy as np
 
 from sa_atp.basics.arrays import Indices
 from sa_atp.protocol.help.progress import SendProgress
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
-from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import WaitingFor
 from sa_atp.protocol.rank.recovery.asking import (
     Asked,
     Asking,
@@ -35,12 +32,11 @@ from sa_atp.protocol.rank.recovery.asking import (
     room_for_questions,
     waits_for_answers,
 )
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.recovery.questions import Question, Questions
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.stamp import probes
-from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
@@ -50,27 +46,15 @@ FOR_EVER = 1 << 62
 
 
 class Recovery:
-    """Finds what must be sent again; shares the connection's windows, round trip, silence and counters."""
+    """Finds what must be sent again, of all operations of a connection."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        leaf: LeafBypass,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        stats: WorkerStats,
-        under_way: UnderWay,
-    ) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.packets: deque[Burst] = deque()
         """Probes to send."""
-        self._member = membership
-        self._leaf = leaf
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._stats = stats
-        self._under_way = under_way
+        self._member, self._leaf = connection.membership, connection.leaf
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer, self._under_way = connection.probe_timer, connection.under_way
+        self._stats = connection.stats
         self._questions = Questions()
         self._newest: tuple[Operation, int] | None = None  # the fragment that left last
         self.asking = Asking()

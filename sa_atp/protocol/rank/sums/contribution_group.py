@@ -8,7 +8,6 @@ from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,52 +17,11 @@ from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
 from sa_atp.protocol.packets.header import LANE, WORD_BITS, words_of
 from sa_atp.protocol.rank.compiled.kernels import Sent
-from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
+from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions, fly
+from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
-NEVER = 0  # in sent_us: this fragment has not been sent
 NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
-
-
-class Transmissions:
-    """How far a group's transmissions have got: a record class (records.py)."""
-
-    in_flight: int
-    """Fragments that have been sent, and are neither answered nor given up."""
-    high: int
-    """Nothing at or above has been sent."""
-    newest_done_us: int
-    """When the latest was sent of the fragments that were sent once and are complete."""
-    asked_before_us: int
-    """What was sent before, and is late by others' results, has been asked for."""
-    late_up_to: int
-    """The transmission up to which answers showed that what is not known has to be asked for."""
-    asked_up_to: int
-    """... up to which that has been done."""
-
-    def __init__(self) -> None:
-        self.in_flight = self.high = 0
-        self.newest_done_us = self.asked_before_us = self.late_up_to = self.asked_up_to = NEVER
-
-
-def fly(group: Transmissions, under_way: UnderWay, more: int) -> None:
-    """So many more fragments are in flight."""
-    group.in_flight += more
-    under_way.in_flight += more
-
-
-def on_taken(group: Transmissions, under_way: UnderWay, sent: Any, last: int, flown: int, newest_us: int) -> None:
-    """Results are in the sums, by a kernel, which has marked their fragments.
-
-    Args:
-        sent: the group's arrays, see kernels.Sent.
-        last: the last of the fragments; flown: how many of them were in flight.
-        newest_us: when the newest was sent that was sent once.
-    """
-    fly(group, under_way, -flown)
-    if last < group.high and sent.tries[last] == 1:
-        acknowledge_up_to(under_way, int(sent.order[last]))
-    group.newest_done_us = max(group.newest_done_us, newest_us)
 
 
 class ContributionGroup(Transmissions):

@@ -27,8 +27,10 @@ from sa_atp.protocol.numbers.scaling import (
 from sa_atp.protocol.rank.compiled.kernels import HistoryRow, Sums
 from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup, on_taken
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.progress import NEVER, Progress, miss, on_taken, tag_of
 from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
@@ -37,64 +39,11 @@ History = list[ChunkHistory | None]
 WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
 
 
-def tag_of(index: int, values: int) -> int:
-    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
-
-    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
-    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
-    """
-    fragment, within = divmod(values - 1, 256)
-    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
-
-
 def _row(history: ChunkHistory | None) -> HistoryRow:
     """A history as kernels have it."""
     if history is None:
         return HistoryRow(0, 0, 0, False)
     return HistoryRow(history.exponent, history.finest, history.patience, False)
-
-
-class NotFinite(Exception):
-    """Contributions to a chunk hold NaN or infinity."""
-
-    def __init__(self, contributions: list[int], chunk: int) -> None:
-        super().__init__()
-        self.contributions = contributions
-        self.chunk = chunk
-
-
-class Changed(Exception):
-    """Contributions to some values do not fit the magnitudes that were gathered for them."""
-
-    def __init__(self, contributions: list[int], first_value: int, end_value: int) -> None:
-        super().__init__()
-        self.contributions = contributions
-        self.first_value = first_value
-        self.end_value = end_value
-
-
-class Progress:
-    """How far a sum has got: a record class (records.py)."""
-
-    first_seq: int
-    """Sequence number of the first fragment."""
-    tag: int
-    missing: int
-    """Fragments whose sum is needed and not known."""
-    resolved: int
-    """Chunks whose sum is accepted."""
-    low: int
-    """No fragment below is missing."""
-
-    def __init__(self, first_seq: int, tag: int) -> None:
-        self.first_seq, self.tag = first_seq, tag
-        self.missing = self.resolved = self.low = 0
-
-
-def miss(progress: Progress, under_way: UnderWay, more: int) -> None:
-    """So many more fragments are missing."""
-    progress.missing += more
-    under_way.missing += more
 
 
 class Operation(Progress):
