@@ -16,6 +16,7 @@ from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
+from sa_atp.protocol.rank.recovery.asking import is_lossy
 from sa_atp.protocol.rank.recovery.recovery import MAX_QUESTIONS, Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
@@ -460,7 +461,7 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
     if known:
         asker.result(1, 4)
     asker.answer(8, OURS, 10_000, question=late)
-    assert asker.recovery.is_lossy != known
+    assert is_lossy(asker.recovery.asking, asker.book.under_way) != known
     asker.recovery.find_losses(asker.book.active(), 10_000)
     assert bool(asker.asked()) != known
     assert asker.answer(3, ALL, 50_000, Flag.FROM_PS, question=early) is None

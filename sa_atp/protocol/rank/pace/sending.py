@@ -13,10 +13,12 @@ from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, size_of
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.pace.timing import answer_us
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.stamp import Stamp
+from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 
@@ -86,7 +88,7 @@ class Sender:
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
-        in_window = int(self._window.network) - self._under_way.in_network
+        in_window = int(self._window.network) - in_network(self._under_way)
         if in_window <= 0:
             self._recovery.on_full_window(active, now_us)
             return None
@@ -143,7 +145,7 @@ class Sender:
                 rules.write(at, operation, group, run)
                 rules.write_flags(at, run, self._flags(group, run))
                 at, place = at + len(run), run.end
-            group.on_sent(first, end, now_us, self._round_trip.answer_us)
+            group.on_sent(first, end, now_us, answer_us(self._round_trip))
             self._stats.on_behalf += end - first if group.on_behalf else 0
         if rules is not None:
             rules.finish()

@@ -124,13 +124,9 @@ class RoundTrip:
         return timeout_us(self)
 
     @property
-    def usual_reordering_us(self) -> int:
-        return usual_reordering_us(self)
-
-    @property
     def longest_answer_us(self) -> int:
         """After so long no answer of a switch or of the parameter server is under way any more."""
-        known_us = max(self.answer_us, 0 if self.of_server is None else self.of_server.answer_us)
+        known_us = max(answer_us(self), 0 if self.of_server is None else self.of_server.answer_us)
         return max(LONGEST_ANSWER_US, LONGER * known_us)
 
     def ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
@@ -146,8 +142,8 @@ class RoundTrip:
         overtake them by far.
         """
         if not self.some_go_by_server(now_us):
-            return self.usual_reordering_us
-        return self.usual_reordering_us + max(0, self.ps_round_trip_us - self.smoothed_us)
+            return usual_reordering_us(self)
+        return usual_reordering_us(self) + max(0, self.ps_round_trip_us - self.smoothed_us)
 
     def some_go_by_server(self, now_us: int) -> bool:
         """Whether the parameter server has finished a sum lately."""

@@ -20,6 +20,7 @@ from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import WaitingFor
+from sa_atp.protocol.rank.pace.timing import answer_us
 from sa_atp.protocol.rank.recovery.asking import (
     Asked,
     Asking,
@@ -37,6 +38,7 @@ from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.stamp import probes
+from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
@@ -65,15 +67,6 @@ class Recovery:
         """Results show what has left the network: nobody has to be asked for that."""
         self.asking.results_us = now_us
 
-    def results_flow(self, now_us: int) -> bool:
-        """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
-        return results_flow(self.asking, self._round_trip, now_us)
-
-    @property
-    def is_lossy(self) -> bool:
-        """Something was lost among the latest transmissions."""
-        return is_lossy(self.asking, self._under_way)
-
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
         answer has shown that something was lost, and these have left the network as well. (section 5.3)
@@ -101,7 +94,7 @@ class Recovery:
             # our leaf would answer, past which these were sent
             self._on_loss(self._lose_by_order(group, late), now_us)
             return
-        if self.results_flow(now_us) and not group.has_work:
+        if results_flow(self.asking, self._round_trip, now_us) and not group.has_work:
             # They would not take anybody's place on the link, and the end is waited for.
             at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
             self._lose_by_order(group, late[at_once])
@@ -136,14 +129,14 @@ class Recovery:
             self._questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
         ]
         for group in operation.groups:
-            group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
+            group.ask_again_us[locals_] = now_us + answer_us(self._round_trip)
         self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)
         self._stats.probes += len(locals_)
         self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
     def until_question(self, now_us: int) -> int | None:
         """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
-        if self.results_flow(now_us):
+        if results_flow(self.asking, self._round_trip, now_us):
             return None
         return max(1, self._question_every - self._unasked)
 
@@ -160,14 +153,14 @@ class Recovery:
         """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
         self._newest = operation, local
         under_way = self._under_way
-        if self.results_flow(now_us):
+        if results_flow(self.asking, self._round_trip, now_us):
             due = is_due_while_results_flow(
                 self.asking,
                 self._window,
                 under_way.in_flight,
-                under_way.in_network,
+                in_network(under_way),
                 under_way.out,
-                self.is_lossy,
+                is_lossy(self.asking, self._under_way),
                 now_us,
             )
         else:
@@ -182,7 +175,11 @@ class Recovery:
         if operation.has_left or self._member.help_mode is HelpMode.NONE or not operation.groups:
             return False
         operation.has_left = not any(group.has_work for group in operation.groups)
-        if not operation.has_left or self.results_flow(now_us) or not operation.pending[local]:
+        if (
+            not operation.has_left
+            or results_flow(self.asking, self._round_trip, now_us)
+            or not operation.pending[local]
+        ):
             return False
         self.ask(operation, local, now_us)
         return True
@@ -209,8 +206,10 @@ class Recovery:
             return
         operation, local = self._newest
         self._ask_when_left(operation, local, now_us)
-        ends = not self.results_flow(now_us) or not any(group.has_work for group in operation.groups)
-        if self.is_lossy and self._unasked > 0 and ends:
+        ends = not results_flow(self.asking, self._round_trip, now_us) or not any(
+            group.has_work for group in operation.groups
+        )
+        if is_lossy(self.asking, self._under_way) and self._unasked > 0 and ends:
             self._ask_behind(now_us)
 
     def _ask_behind(self, now_us: int) -> None:
@@ -302,7 +301,7 @@ class Recovery:
         self, operation: Operation, local: int, bits: int, question: Question, from_server: bool, now_us: int
     ) -> WaitingFor | None:
         lost = not_there = 0
-        flows = self.results_flow(now_us)  # then order tells which of the others are late
+        flows = results_flow(self.asking, self._round_trip, now_us)  # then order tells which of the others are late
         held = True
         oldest = operation.oldest_pending() or 0
         same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
@@ -332,8 +331,8 @@ class Recovery:
                     group.late_up_to = max(group.late_up_to, question.behind)
             else:
                 group.held[local] = True
-                group.ask_again_us[local] = now_us + 2 * self._round_trip.answer_us
-                if self.is_lossy and not (flows and group.has_work):
+                group.ask_again_us[local] = now_us + 2 * answer_us(self._round_trip)
+                if is_lossy(self.asking, self._under_way) and not (flows and group.has_work):
                     group.late_up_to = max(group.late_up_to, question.behind)
                 if in_leaf and self._leaf.must_flush(
                     group, bits, self._probe_timer.timeouts, same_us=same_us, is_in_the_way=in_the_way
@@ -369,7 +368,11 @@ class Recovery:
 
     def is_calm(self, now_us: int) -> bool:
         """Results come, nothing was lost lately, and nothing waits to be asked."""
-        return self.results_flow(now_us) and not self.is_lossy and not self.packets
+        return (
+            results_flow(self.asking, self._round_trip, now_us)
+            and not is_lossy(self.asking, self._under_way)
+            and not self.packets
+        )
 
     @property
     def waiting(self) -> int:
