@@ -99,7 +99,7 @@ class Worker:
         return index
 
     def limit_operations(self, timeout_us: int) -> None:
-        """From now on an operation fails that makes no progress for so long."""
+        """Sets for how long an operation may make no progress before it fails."""
         self.limits.operation_timeout_us = self._probe_timer.longest_us = timeout_us
 
     def write_over(self, at_once: int = MAX_BURST) -> None:
@@ -138,7 +138,7 @@ class Worker:
         self._to_probe.append(operation)
 
     def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
-        """From when to when our first contribution to an operation left for the first time.
+        """Returns the times from which, and until which, our first contribution to an operation left for the first time.
 
         Nothing that was sent again is in it, nor what was waited for other workers in between (`Contribution.on_sent`).
         """
@@ -319,7 +319,7 @@ class Worker:
 
     @property
     def _fetch_us(self) -> int | None:
-        """When to go on asking for a sum that others have, and of which we have asked for results."""
+        """The time to go on asking for a sum that others have, and of which we have asked for results."""
         first = self._operations.oldest()
         return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
 
@@ -375,7 +375,7 @@ class Worker:
         return self.error is None and (is_silent or self._server.is_doubted(now_us))
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        """The hosts of these addresses say that no process has the port any more. (section 7.4)"""
         self._look_at_clock(now_us)
         member = self.membership
         if member.server_address in addresses:

@@ -93,7 +93,7 @@ class ResultStreams:
 
 
 class CommonCase:
-    """Of one connection. Where it says no, nothing has changed."""
+    """Gives kernels what one connection has. Where a kernel refuses, nothing has changed."""
 
     def __init__(self, kernels: Kernels, membership: Membership) -> None:
         self._kernels = kernels
@@ -164,7 +164,7 @@ class CommonCase:
         return None if found is None else Taken(*found)
 
     def state(self, flow: np.void, operation: Operation, group: ContributionGroup) -> State | None:
-        """What kernels of streams that flow are given of an operation and its only group; None: it is not common.
+        """Makes the state of kernels for a stream that flows, of an operation and its only group; None: it is not common.
 
         Args: flow: a Flow.
         """

@@ -1,4 +1,4 @@
-"""When everything is as it should be: what a connection knows is lent to kernels, which go on by themselves. (protocol 5.8)
+"""A stream that flows: kernels go on with a connection by themselves, while nothing else happens. (protocol section 5.8)
 
 A stream flows if there is one operation under way, with contributions of our own that have never been sent twice, at
 exponents that a history foretells; results come in, nothing was lost lately, and nobody has asked for anything. Then a turn
@@ -33,7 +33,7 @@ LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 
 
 class Steady:
-    """Of one connection. Between `enter` and `leave` nothing of the connection may be asked or told."""
+    """Copies a connection into a Flow for kernels, and back. Between `enter` and `leave` nobody else may use it."""
 
     def __init__(self, connection: Connection, recovery: Recovery, receiver: Receiver, common: CommonCase) -> None:
         member = connection.membership
@@ -52,7 +52,7 @@ class Steady:
         """float32[values]: what is contributed."""
 
     def enter(self, due_us: int, said_place: int, tell: int, now_us: int) -> bool:
-        """Lends what the connection knows, if a stream flows.
+        """Writes what the connection knows into `state`, if a stream flows. Returns: whether one does.
 
         Args:
             due_us: when somebody else's timer is due.
@@ -97,7 +97,7 @@ class Steady:
         return True
 
     def _records(self, operation: Operation, group: ContributionGroup) -> dict[str, tuple[type, Any]]:
-        """Whose fields kernels go on with: by the field of Flow, its record class and the object."""
+        """The objects whose fields are part of a Flow: for each field of Flow, the record class and the object."""
         return {
             "window": (Window, self._window), "round_trip": (RoundTrip, self._round_trip),
             "under_way": (UnderWay, self._under_way), "timer": (ProbeTimer, self._probe_timer),
@@ -121,7 +121,7 @@ class Steady:
         return self.state.question.view(np.uint8).reshape(1, -1)
 
     def leave(self, now_us: int) -> None:
-        """Takes back what was lent, as it is now, and does what is the rules' of the last stream. Args: when it came."""
+        """Writes what kernels have changed back, and finishes their last stream. Args: now_us: when it came."""
         operation, state = self._operation, self.state
         assert operation is not None
         assert state is not None
@@ -147,6 +147,6 @@ class Steady:
             self._receiver.follow(operation, stream, state.found, state.done, now_us)
 
     def forget(self, operation: Operation) -> None:
-        """It is over: its arrays and its values are not ours any more."""
+        """Drops the arrays and values of an operation that is over."""
         if operation is self._operation:
             self._operation, self.state, self.values = None, None, np.zeros(0, np.float32)

@@ -54,7 +54,7 @@ class ProbeTimer:
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def on_values(self, now_us: int) -> None:
-        """There is something to send."""
+        """A program has contributed values, which can be sent."""
         self.since_us = max(self.since_us, now_us)
 
     on_sent, on_news = on_sent, on_news
@@ -68,7 +68,7 @@ class ProbeTimer:
         self.timeouts = 0
 
     def on_progress(self, now_us: int) -> None:
-        """There is nothing that could be missing, or its turn has just come."""
+        """No fragment can be missing yet: no operation is open, or the first one has just been opened."""
         self.progress_us = now_us
 
     def on_standstill(self, stood_us: int, now_us: int) -> None:
@@ -103,7 +103,7 @@ class ProbeTimer:
         return self._refused_since_us is not None and now_us - self._refused_us <= self._longest_refused_us // 2
 
     def stuck_us(self, now_us: int) -> int | None:
-        """For how long there has been no progress, if that is longer than it may be, or the switch is gone for too long."""
+        """Returns how long there was no progress, if that is longer than it may be, or the switch is gone for too long."""
         stuck_us = now_us - self.progress_us
         is_gone = (
             self._refused_since_us is not None

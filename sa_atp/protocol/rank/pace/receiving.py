@@ -1,4 +1,4 @@
-"""What becomes of results: sums for their operations, and what they tell of the network. (protocol sections 5.2 to 5.7)"""
+"""Results: they become sums of their operations, and tell what leaves the network. (protocol sections 5.2 to 5.7)"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class Receiver:
         return False
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
-        """What `take` does, if all of these packets are complete results of this job. Returns: whether they are."""
+        """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
         streams = None if self._common is None else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
@@ -79,7 +79,7 @@ class Receiver:
         self._count_news(taken.fresh, stream.marked, stream.collided, left, now_us)
 
     def follow(self, operation: Operation, stream: Stream, found: np.void, done: NDArray[np.void], now_us: int) -> None:
-        """What take_common does with a stream, where a kernel has taken it. Args: found, done: see kernels.take."""
+        """Finishes a stream that a kernel has put into the sums. Args: found, done: see kernels.take."""
         count, out = stream.end - stream.start, self._under_way.out
         last = ((stream.seq - operation.first_seq) & SEQ_MASK) + count - 1
         try:

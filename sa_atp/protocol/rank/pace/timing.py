@@ -112,7 +112,7 @@ class RoundTrip:
 
     @property
     def _empty_us(self) -> int:
-        """What the fastest took of late: then nothing queued."""
+        """The round trip of the fastest sample of late, when nothing queued."""
         return min(self.least_us, self.least_before_us)
 
     @property

@@ -72,7 +72,7 @@ class Questions:
         return self._last.get(operation.index, -1)
 
     def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
-        """Those that wait for answers, in the order in which they left: about which fragment, when, and the newest
+        """The questions that wait for answers, in the order in which they left: about which fragment, when, and the newest
         transmission then. None: not all are of this operation, the first about their fragment, and for nobody else.
         """
         for (index, local), question in self._latest.items():
@@ -103,7 +103,7 @@ class Questions:
         return found
 
     def overdue(self, asked_before_us: int) -> list[Question]:
-        """Those whose answers should have come by now. They are not waited for any longer."""
+        """The questions whose answers should have come by now. They are not waited for any longer."""
         found = []
         while self._latest:
             fragment, question = next(iter(self._latest.items()))

@@ -1,4 +1,4 @@
-"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
+"""Finds out about fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
 
 The switch is asked by probes. Behind data, while no results come: what has left the network, so that more may leave. For a
 fragment of which one sent later is complete: it may be lost, or wait for another worker's. After a silence. If the switch

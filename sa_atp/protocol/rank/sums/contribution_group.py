@@ -1,4 +1,4 @@
-"""What one sender adds to an operation: the values of some contributions, and how far they have got.
+"""A contribution group: the values that one sender adds to an operation, and how far their fragments have got.
 
 A worker has one for its own contributions of an operation and, when it helps, one for each lot it sends on behalf of
 others. The values stay here until the operation is over, because any fragment may have to be sent again.
@@ -87,7 +87,7 @@ class ContributionGroup(Transmissions):
         self._insert(base + first, base + last)
 
     def may_send_all(self, exponents: Exponents) -> None:
-        """What may_send_chunk does, of all chunks in attempt 0."""
+        """Lets all chunks go in attempt 0, as may_send_chunk does one."""
         self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
         base = self.plan.data_start(0)
         self._insert(base, base + self.plan.data_fragments)
@@ -102,13 +102,13 @@ class ContributionGroup(Transmissions):
         self._remove(first, last)
 
     def forget_complete(self, accepted: Mask, end: int) -> None:
-        """What forget_chunk does in attempt 0, of chunks that a kernel has accepted. Args: end: of the last of them."""
+        """Forgets chunks that a kernel has accepted in attempt 0. Args: end: of the last of them."""
         if self._rounded or (self._fresh and self._fresh[0][0] < end):
             for chunk in np.flatnonzero(accepted).tolist():
                 self.forget_chunk(0, chunk)
 
     def _remove(self, first: int, last: int) -> None:
-        """These need not be sent for the first time any more."""
+        """Removes a range from what may be sent for the first time."""
         if not any(begin < last and first < end for begin, end in self._fresh):
             return
         self._fresh = [
@@ -171,7 +171,7 @@ class ContributionGroup(Transmissions):
         return ranges
 
     def _take_older(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
-        """The same where the window is full: only what comes before fragments that are in flight."""
+        """Takes fragments where the window is full: only those that come before others that are in flight."""
         if not self.retransmit_queue and self._fresh[0][0] >= self.high:
             return []
         span = slice(0, self.high)
@@ -269,7 +269,7 @@ class ContributionGroup(Transmissions):
 
     @property
     def fresh_range(self) -> tuple[int, int]:
-        """What may be sent for the first time, where that is one range."""
+        """The range of fragments that may be sent for the first time, where there is only one."""
         return self._fresh[0] if self._fresh else (self.plan.span, self.plan.span)
 
     def set_fresh_range(self, first: int, end: int) -> None:
@@ -311,7 +311,7 @@ class ContributionGroup(Transmissions):
         return len(new)
 
     def forget_held(self) -> None:
-        """What was held is not any more: each fragment has to be asked for again."""
+        """Fragments that a switch held are gone there: each has to be asked for again."""
         self.ask_again_us[self.held] = NEVER
         self.held[:] = False
         self.asked_up_to = NEVER

@@ -202,7 +202,7 @@ class Operation(Progress):
     def take_stream(
         self, kernels: Any, words: Any, start: int, end: int, part: Any, found: Any, done: Any
     ) -> tuple[int, int] | None:
-        """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
+        """Takes a stream of results by a kernel, where it is the common case of on_results. Args: see kernels.take.
 
         Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
         """
@@ -221,7 +221,7 @@ class Operation(Progress):
         )  # fmt: skip
 
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
-        """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
+        """Finishes a stream that a kernel has taken. Args: last: its last fragment; found, done: see kernels.take.
 
         Returns: as on_results. Raises: NotFinite, Changed.
         """
@@ -250,7 +250,7 @@ class Operation(Progress):
         return self._history
 
     def _settle(self, first: int, end: int) -> int:
-        """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
+        """Marks pending fragments as known, or not needed any more. Returns: when the newest was sent."""
         self.pending[first:end] = False
         miss(self, self._under_way, first - end)
         newest = NEVER
@@ -270,7 +270,7 @@ class Operation(Progress):
                 dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
 
     def release(self) -> None:
-        """Nobody needs the sums any more."""
+        """Gives the memory of the sums back: no rank needs them any more."""
         self._buffers.give(self._sums)
 
     def recall(self, local: int) -> tuple[int, Lanes] | None:
@@ -315,7 +315,7 @@ class Operation(Progress):
         self.low = min(self.low, first)
 
     def _unwant(self, first: int, end: int) -> None:
-        """These fragments are not needed any more."""
+        """Gives up fragments that are not needed any more."""
         for local in (first + np.flatnonzero(self.pending[first:end])).tolist():
             self._settle(local, local + 1)
 
@@ -345,7 +345,7 @@ class Operation(Progress):
             group.may_send_chunk(attempt, chunk, exponent)
 
     def _know_all(self) -> None:
-        """What _know does in attempt 0, of all chunks of an operation that nobody has contributed to yet."""
+        """Sets the exponents of all chunks in attempt 0, as _know does of one, before any group contributes."""
         plan = self.plan
         self.exponent[:] = [history.exponent for history in self._history if history is not None]
         self._waiting[:] = plan.chunk_fragments
@@ -410,7 +410,7 @@ class Operation(Progress):
         self._accept(chunk)
 
     def _changed(self, chunk: int, sums: Integers) -> Changed:
-        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
+        """Says whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT
         rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
@@ -430,7 +430,7 @@ class Operation(Progress):
     # --- for people ---------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """What waits, for people who wonder why."""
+        """Describes what the operation waits for, for people who wonder why."""
         oldest = self.oldest_pending()
         held = "unknown" if self.held_bits is None else f"{self.held_bits:x}"
         lines = [
