@@ -70,6 +70,12 @@ def steady_kernels() -> Any:
         return _steady_kernels().functions
 
 
+def rules() -> dict[Any, Any]:
+    """Returns the compiled function for each plain one that a flowing stream's kernels call, and for these themselves."""
+    with _LOCK:
+        return _steady_kernels().known
+
+
 @lru_cache(maxsize=1)
 def _worker_kernels() -> Compiled:
     from numba import types as t

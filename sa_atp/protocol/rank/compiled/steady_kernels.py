@@ -257,7 +257,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     flow.progress.low = low
     if now_us >= flow.due_us or flow.place + low - flow.said_place > flow.tell_after:
         return -1
-    at_most = np.int64(words.shape[0])
+    at_most = int(words.shape[0])
     if budget_bytes >= 0:
         at_most = min(at_most, budget_bytes // flow.size)
     if at_most == 0:
@@ -340,7 +340,7 @@ def due_us(flow: Any) -> int:
     awaited = flow.under_way.in_flight
     if awaited == 0 and flow.under_way.missing < flow.data_fragments:
         awaited = flow.under_way.missing
-    return min(flow.due_us, until_us(flow.timer, flow.round_trip, awaited))
+    return int(min(flow.due_us, until_us(flow.timer, flow.round_trip, awaited)))
 
 
 def may_gather(flow: Any) -> int:
