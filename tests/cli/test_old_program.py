@@ -53,9 +53,7 @@ def test_a_run_says_so_in_one_line_in_its_manifest_and_in_its_report(checkout: P
     assert "for what was changed in p4src, run scripts/compile (it needs p4c)" in errors
     manifest = json.loads((checkout / "result/manifest.json").read_text())
     assert manifest["program"]["made_from_these_sources"] is False
-    assert (
-        "older than its sources: changes in p4src were not run" in (checkout / "result/report.html").read_text()
-    )
+    assert "older than its sources: changes in p4src were not run" in (checkout / "result/report.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["stf", "run", "switch", "deploy", "bench", "bench-allreduce", "up"])

@@ -22,6 +22,7 @@ CACHES = {
     "parts",
     "_under_way",
     "_codes",
+    "sent",
 }  # of a group: they save work, and decide nothing
 
 
@@ -52,7 +53,7 @@ def state(worker: Worker) -> Iterator[object]:
         yield {} if round_trip is None else {k: v for k, v in vars(round_trip).items() if k != "of_server"}
     recovery = worker._recovery
     asked = recovery._questions
-    yield recovery._asked_us, recovery._results_us, recovery._lossy_until, asked.behind, asked._counts, asked._last
+    yield vars(recovery.asking), asked._counts, asked._last
     for questions in (asked._latest, asked._open):
         yield [(key, {k: v for k, v in asdict_of(q).items() if k != "operation"}) for key, q in questions.items()]
     yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}
@@ -70,7 +71,7 @@ def state(worker: Worker) -> Iterator[object]:
             "exponent",
             "_accepted",
             "_waiting",
-            "_low",
+            "low",
         ):
             value = getattr(operation, name)
             yield name, value.tolist() if isinstance(value, np.ndarray) else value

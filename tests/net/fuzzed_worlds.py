@@ -4,7 +4,6 @@ these comes what is nearly right. Whatever is compiled works on memory that nobo
 
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +20,7 @@ from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.events import OperationDone
+from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.server import ParameterServer
@@ -60,12 +60,12 @@ class WorkerWorld:
         self._messages = self._socket.messages
         self._out = Guarded((rng.choice((7, 64, 256)), self.size), np.uint8)
         self.worker.write_over(len(self._out.array))
-        self._numbers, self._reals = Guarded(loop.L_ITEMS, np.int64), Guarded(loop.F_ITEMS, np.float64)
+        self._loop = Guarded(1, dtype_of(loop.Loop))
         self._polls, self._times, self._held = Guarded(2, np.int64), Guarded(2, np.int64), Guarded(1, np.int32)
-        self._own = [self._out, self._numbers, self._reals, self._polls, self._times, self._held]
-        self._copies: dict[tuple[int, tuple[int, ...]], Guarded] = {}
+        self._own = [self._out, self._loop, self._polls, self._times, self._held]
+        self._copies: dict[tuple[str, tuple[int, ...]], Guarded] = {}
         self._limits = {
-            s.A_ROWS: rng.choice((4, 40, 2048)), s.A_ASKED: rng.choice((1, 1, 2, 256)), s.A_ASKED + 1: rng.choice((1, 256))
+            "rows": rng.choice((4, 40, 2048)), "asked": rng.choice((1, 1, 2, 256)), "gaps": rng.choice((1, 256))
         }  # fmt: skip
         self._coming: deque[ByteRows] = deque()
         self._recent: deque[ByteRows] = deque(maxlen=8)
@@ -179,9 +179,9 @@ class WorkerWorld:
                 is_changed = rng.random() < 0.7
                 packets = changed(source, self._edges(), rng, self.seen) if is_changed else source
                 if (
-                    rng.random() < 0.1 and self._limits[s.A_ROWS] < FOUND_ROWS
+                    rng.random() < 0.1 and self._limits["rows"] < FOUND_ROWS
                 ):  # each a stream, one more than there are rows for
-                    packets = np.resize(packets, (self._limits[s.A_ROWS] + 1, packets.shape[1]))[::-1]
+                    packets = np.resize(packets, (self._limits["rows"] + 1, packets.shape[1]))[::-1]
                 repeats = FOUND_ROWS if rng.random() < 0.02 else 1
                 for _ in range(repeats):
                     if rng.random() < 0.5 or repeats > 1:
@@ -204,77 +204,87 @@ class WorkerWorld:
         return [known.first_seq + place for place in places]
 
     def _run(self, lent: Steady) -> None:
-        """The compiled loop, with guard pages behind its arrays."""
-        rng, numbers, script = self._rng, self._numbers.array, self._script
-        before = int(script[c.COUNT] - script[c.NEXT])
-        state = tuple(self._copy(i, array) for i, array in enumerate(lent.state))
-        question = state[s.A_QUESTION].view(np.uint8).reshape(1, -1)
-        values = self._copy(-1, lent.values)
+        """The compiled loop, with memory behind each of whose ends nobody may touch."""
+        rng, loop_, script = self._rng, self._loop.array[0], self._script
+        assert lent.state is not None
+        state = self._guarded("state", lent.state)
+        question = state.question.view(np.uint8).reshape(1, -1)
         out = self._out.array
         segmented, room = self._socket.segmented.lent(SWITCH), self._socket.packed.lent()
-        numbers[:] = 0
-        numbers[: loop.L_UNTIL] = 3, 4, sender_of(SWITCH), sender_of(SERVER)
-        numbers[loop.L_UNTIL : loop.L_HELD] = self.now + 200_000, rng.choice((0, 0, 50)), -1
-        numbers[loop.L_COUNTED : loop.L_SEGMENTS] = self.now, 8_000, 96, 1
-        numbers[loop.L_SEGMENTS : loop.L_TURNS] = (
-            rng.choice((1, 5, 64)), self.size, lent.data_fragments, rng.choice((1, 8)), rng.randrange(2),
-        )  # fmt: skip
-        self._reals.array[:] = rng.choice((0.0, 0.5, 50.0)), 0.0
+        self._loop.array[...] = 0
+        loop_["socket"], loop_["wake"], loop_["sender"], loop_["other_sender"] = (
+            3,
+            4,
+            sender_of(SWITCH),
+            sender_of(SERVER),
+        )
+        loop_["until_us"], loop_["pause_us"], loop_["resume_us"] = self.now + 200_000, rng.choice((0, 0, 50)), -1
+        coalescing = loop_["coalescing"]
+        coalescing["counted_us"], coalescing["longest_us"] = self.now, 8_000
+        coalescing["enough"], coalescing["worth_it"] = 96, 1
+        loop_["segments"], loop_["size"] = rng.choice((1, 5, 64)), self.size
+        loop_["looks"], loop_["owes"] = rng.choice((1, 8)), rng.random() < 0.5
+        loop_["pacer"]["pace"] = rng.choice((0.0, 0.5, 50.0))
         script[c.HELD] = rng.choice((0, 0, 0, 10_000, 1_000_000))
         script[c.SENDS], script[c.SIGNAL] = rng.choice((0, 0, 0, 1, 3)), rng.choice((0, 0, 0, 2))
         self._socket.may_read(out, question)
-        self._built.run(
-            numbers, self._reals.array, self._polls.array, self._times.array, self._held.array, *room,
-            out.view(np.uint32), out, question, *segmented, values, state,
+        memory = loop.Memory(
+            polls=self._polls.array, times=self._times.array, held=self._held.array, incoming=loop.Incoming(*room),
+            outgoing=loop.Outgoing(*segmented), out=out.view(np.uint32), data=out, question=question,
         )  # fmt: skip
+        self._built.run(loop_, memory, self._copy("values", lent.values), state)
         self._built.look()
         for each in (*self._own, *self._copies.values()):
             each.check()
-        for array, copied in zip(lent.state, state, strict=True):
-            array[: len(copied)] = copied
-        lent.question[:] = question
+        _take_back(lent.state, state)
         self.now = int(script[c.CLOCK])
-        self._count(state, before)
-        self.worker.resume(int(numbers[loop.L_NOW]))
-        _, _, _, _, found, row, datagram, written, _, asks = numbers[loop.L_TURNS :].tolist()
+        self._count(state)
+        self.worker.resume(int(loop_["now_us"]))
+        datagram, written, found = int(loop_["datagram"]), int(loop_["written"]), int(loop_["found"])
         if written:
             self._socket.send(SWITCH, out[datagram:written], 64)
-        if asks:
+        if loop_["asks"]:
             self._socket.send(SWITCH, lent.question, 1)
         if found:
-            self.worker.receive(self._socket.packed.bursts(row, found, datagram), self.now)
+            self.worker.receive(self._socket.packed.bursts(int(loop_["row"]), found, datagram), self.now)
 
-    def _copy(self, which: int, array: NDArray[Any]) -> NDArray[Any]:
-        """A copy of an array with a guard behind it; tables that only grow may be shorter."""
+    def _guarded(self, name: str, known: Any) -> Any:
+        """The same, each array and record with a guard behind it."""
+        if isinstance(known, tuple):
+            return type(known)(*map(self._guarded, known._fields, known))  # type: ignore[attr-defined]
+        return self._copy(name, known) if known.shape else self._copy(name, known.reshape(1))[0]
+
+    def _copy(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
+        """The same with a guard behind it; tables that only grow may be shorter."""
         size = array.shape[0]
-        if which in self._limits:
-            least = int(self.worker._steady._known) if which == s.A_ASKED and self.worker._steady is not None else 1
-            size = min(size, max(self._limits[which], least))
+        if name in self._limits:
+            least = int(self.worker._steady._known) if name == "asked" and self.worker._steady is not None else 1
+            size = min(size, max(self._limits[name], least))
         shape = (size, *array.shape[1:])
-        known = self._copies.get((which, shape))
+        known = self._copies.get((name, shape))
         if known is None:
-            known = self._copies[which, shape] = Guarded(shape, array.dtype)
+            known = self._copies[name, shape] = Guarded(shape, array.dtype)
         known.array[...] = array[:size]
         return known.array
 
-    def _count(self, state: Sequence[NDArray[Any]], before: int) -> None:
-        """The outcome."""
-        numbers, seen, known = self._numbers.array, self.seen, state[0]
-        answered = int(known[s.N_ANSWERED])
+    def _count(self, state: s.State) -> None:
+        """What has become of it."""
+        loop_, seen, flow = self._loop.array[0], self.seen, state.flow
+        answered = int(flow["answered"])
         seen["loop: entered"] += 1
-        seen["loop: turns"] += int(numbers[loop.L_TURNS])
-        seen["loop: results taken"] += int(numbers[loop.L_TAKEN]) - answered
+        seen["loop: turns"] += int(loop_["turns"])
+        seen["loop: results taken"] += int(loop_["taken"]) - answered
         seen["loop: answers taken"] += answered
-        seen["loop: contributions and questions sent"] += int(numbers[loop.L_SENT])
-        seen["loop: questions asked"] += int(known[s.N_ASKED] > 0)
-        seen["loop: gaps between transmissions"] += int(known[s.N_GAPS])
-        seen["loop ended: sending was refused"] += int(numbers[loop.L_WRITTEN] > 0)
-        seen["loop ended: a question was refused"] += int(numbers[loop.L_ASKS] > 0 and numbers[loop.L_WRITTEN] == 0)
-        if numbers[loop.L_FOUND] == 0:
+        seen["loop: contributions and questions sent"] += int(loop_["sent"])
+        seen["loop: questions asked"] += int(flow["asked"] > 0)
+        seen["loop: gaps between transmissions"] += int(flow["gaps"])
+        seen["loop ended: sending was refused"] += int(loop_["written"] > 0)
+        seen["loop ended: a question was refused"] += int(loop_["asks"] and loop_["written"] == 0)
+        if loop_["found"] == 0:
             seen["loop ended: nothing is left, a timer, or sending is for the rules"] += 1
             return
-        _, count, segment, sender = self._socket.packed._found[numbers[loop.L_ROW]].tolist()
-        if known[s.N_PART]:
+        _, count, segment, sender = self._socket.packed._found[loop_["row"]].tolist()
+        if flow["unfinished"]:
             why = "a chunk is complete"
         elif sender not in ADDRESSES:
             why = "a stranger"
@@ -285,6 +295,18 @@ class WorkerWorld:
         else:
             why = "content of an answer" if segment == self.question_size else "content of a result"
         seen[f"loop ended: {why}"] += 1
+
+
+def _take_back(known: Any, copied: Any) -> None:
+    """Writes what kernels have made of copies where these were made of."""
+    if isinstance(known, tuple):
+        for one, other in zip(known, copied, strict=True):
+            _take_back(one, other)
+    elif known.shape:
+        known[: len(copied)] = copied
+    else:
+        for name in known.dtype.names:
+            known[name] = copied[name]
 
 
 class ServerWorld:

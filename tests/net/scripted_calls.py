@@ -6,11 +6,11 @@ they ask the kernel for comes from a script in memory, which also looks at where
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import numba
@@ -56,10 +56,10 @@ FAULTS_KNOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("steady_kernels", "words.shape[0] > rows.shape[0]", "words.shape[0] > rows.shape[0] + {}"),
     ),
     "an answer more than questions": (
-        ("steady_kernels", "n >= numbers[N_ASKED] or", "n >= numbers[N_ASKED] + {} or"),
+        ("steady_kernels", "n >= flow.asked or", "n >= flow.asked + {} or"),
     ),
     "a question more than there are rows for": (
-        ("steady_kernels", "numbers[N_ASKED] >= asked.shape[0]", "numbers[N_ASKED] >= asked.shape[0] + {}"),
+        ("steady_kernels", "flow.asked >= asked.shape[0]", "flow.asked >= asked.shape[0] + {}"),
     ),
     "a word more than a bitmap has": (
         ("kernels", "for b in range(bits.size):", "for b in range(bits.size + {}):"),
@@ -69,7 +69,8 @@ FAULTS_KNOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
          "for i in range(lanes + {}):\n                word = source[i]"),
     ),
     "a chunk more than the results are of": (
-        ("kernels", "(fragment + count - 1) // what[3] + 1", "(fragment + count - 1) // what[3] + 1 + {}"),
+        ("kernels", "(fragment + count - 1) // part.chunk_fragments + 1",
+         "(fragment + count - 1) // part.chunk_fragments + 1 + {}"),
     ),
     "a value more than there are": (
         ("kernels", "count = min(lanes, total - place)", "count = min(lanes, total - place + {})"),
@@ -77,10 +78,10 @@ FAULTS_KNOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
     # these five stand behind one another: each alone is enough
     "a fragment behind the last": (
         ("steady_kernels", "local + fragments > data_end", "local + fragments > data_end + {}"),
-        ("kernels", "fragment + count > what[2]", "fragment + count > what[2] + {}"),
-        ("kernels", "first + count > what[6]", "first + count > what[6] + {}"),
-        ("kernels", "(fragment + count) * lanes > sums.size", "(fragment + count - {}) * lanes > sums.size"),
-        ("kernels", "if not pending[first + i]:", "if not pending[first + i] and {} == 0:"),
+        ("kernels", "fragment + count > part.data_fragments", "fragment + count > part.data_fragments + {}"),
+        ("kernels", "first + count > part.high", "first + count > part.high + {}"),
+        ("kernels", "(fragment + count) * lanes > sums.lanes", "(fragment + count - {}) * lanes > sums.lanes"),
+        ("kernels", "if not sums.pending[first + i]:", "if not sums.pending[first + i] and {} == 0:"),
     ),
 }  # fmt: skip
 """What is wrong, and where: module, what is there, and what is there instead; {} is 1 when it is switched on, else 0."""
@@ -127,13 +128,7 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
     _KEPT_ALIVE.append(whole)  # compiled code has its address
     calls = _calls(int(whole.array.ctypes.data))
 
-    def checked(
-        module: ModuleType,
-        helpers: Sequence[str] = (),
-        called: Mapping[str, Any] | None = None,
-        theirs: Sequence[ModuleType] = (),
-        **signatures: Any,
-    ) -> SimpleNamespace:
+    def checked(module: ModuleType, before: Sequence[compiled.Compiled] = (), **signatures: Any) -> compiled.Compiled:
         name = module.__name__.rpartition(".")[2]
         source = inspect.getsource(module)
         space: dict[str, Any] = {"__name__": f"checked_{name}"}
@@ -141,15 +136,9 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
             source = _with_faults(name, source)
             space |= {f"fault_{i}": calls[f"fault_{i}"] for i in range(len(FAULTS_KNOWN))}
         exec(compile(source, module.__file__ or name, "exec"), space)
-        space |= {name: call for name, call in calls.items() if name in space} | dict(called or {})
-        for helper in helpers:
-            space[helper] = numba.njit(error_model="numpy", boundscheck=boundscheck)(space[helper])
-        return SimpleNamespace(
-            **{
-                name: numba.njit(signature, error_model="numpy", boundscheck=boundscheck)(space[name])
-                for name, signature in signatures.items()
-            }
-        )
+        space |= {name: call for name, call in calls.items() if name in space}
+        settings = {"boundscheck": boundscheck}
+        return compiled.link(module, space, source, before, signatures, settings, settings)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "compiled", checked)

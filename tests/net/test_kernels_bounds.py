@@ -6,6 +6,7 @@ program decides (sizes of its arrays) is not. `BOUNDS_PACKETS` makes it longer.
 
 import os
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,10 @@ from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.rank.compiled import kernels as k
 from sa_atp.protocol.rank.compiled import steady_kernels as s
+from sa_atp.protocol.rank.pace.timing import RoundTrip
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.records import dtype_of, table, values_of
+from sa_atp.protocol.rank.recovery.asking import Asked
 
 from .guarded import Guarded
 
@@ -43,6 +48,40 @@ def batch(rng: random.Random, made: np.random.Generator, bits: int) -> Guarded:
     return packets
 
 
+def guarded(memory: list[Guarded], shape: int | tuple[int, ...], kind: type) -> Any:
+    """An array of a type, or of records, with a guard that `memory` keeps."""
+    memory.append(Guarded(shape, kind if issubclass(kind, np.generic | bool) else dtype_of(kind)))
+    return memory[-1].array
+
+
+def made_sums(memory: list[Guarded], attempt: int, fragments: int, chunks: int) -> k.Sums:
+    shapes: dict[str, tuple[int, type]] = {
+        "pending": (2 * attempt, bool), "waiting": (chunks, np.int32), "exponents": (chunks, np.int16),
+        "attempts": (chunks, np.int8), "accepted": (chunks, bool), "lanes": (fragments * LANES, np.int32),
+        "predicted": (chunks, bool), "histories": (chunks, k.HistoryRow),
+    }  # fmt: skip
+    return k.Sums(**{name: guarded(memory, *shape) for name, shape in shapes.items()})
+
+
+def made_sent(memory: list[Guarded], attempt: int) -> k.Sent:
+    kinds = {
+        "sent_us": np.int64, "order": np.int64, "tries": np.uint8, "lost": bool, "ask_again_us": np.int64, "held": bool,
+    }  # fmt: skip
+    return k.Sent(**{name: guarded(memory, 2 * attempt, kind) for name, kind in kinds.items()})
+
+
+def expected(rare: int) -> Any:
+    made = table(k.Expected, 1)
+    made[0] = 0x12, 3, 9, 16, 32, rare
+    return made[0]
+
+
+def part_of(data_start: int, fragments: int, chunk_fragments: int, bits: int) -> Any:
+    made = table(k.Part, 1)
+    made[0] = 0, data_start, fragments, chunk_fragments, 0, 20, 0, 1 << 30, 20, 7, 3, -126, 127, bits
+    return made[0]
+
+
 @pytest.mark.parametrize(("seed", "bits"), [(0, 2), (1, 2), (2, 2), (3, 16)])
 def test_results(seed: int, bits: int) -> None:
     rng, made = random.Random(seed), np.random.default_rng(seed)
@@ -51,45 +90,32 @@ def test_results(seed: int, bits: int) -> None:
     while done < PACKETS // 4:
         fragments, chunk_fragments, scales = rng.randrange(1, 600), rng.choice((1, 7, 256)), rng.randrange(1, 4)
         chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
-        arrays = {
-            "pending": Guarded(2 * attempt, bool), "waiting": Guarded(chunks, np.int32),
-            "exponents": Guarded(chunks, np.int16), "attempts": Guarded(chunks, np.int8),
-            "accepted": Guarded(chunks, bool), "sums": Guarded(fragments * LANES, np.int32),
-            "predicted": Guarded(chunks, bool), "histories": Guarded((chunks, k.H_ITEMS), np.int16),
-            "sent_us": Guarded(2 * attempt, np.int64), "tries": Guarded(2 * attempt, np.uint8),
-            "lost": Guarded(2 * attempt, bool), "found": Guarded(k.OUT_ITEMS, np.int64),
-            "done": Guarded((chunks, 2), np.int64),
-        }  # fmt: skip
-        arrays["pending"].array[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
-        arrays["exponents"].array[:] = 20
-        arrays["waiting"].array[:] = chunk_fragments
-        arrays["predicted"].array[:] = made.random(chunks) < 0.7
-        arrays["accepted"].array[:] = made.random(chunks) < 0.05
+        memory: list[Guarded] = []
+        sums, sent = made_sums(memory, attempt, fragments, chunks), made_sent(memory, attempt)
+        found, chunks_done = guarded(memory, 1, k.Found)[0], guarded(memory, chunks, k.Complete)
+        sums.pending[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
+        sums.exponents[:] = 20
+        sums.waiting[:] = chunk_fragments
+        sums.predicted[:] = made.random(chunks) < 0.7
+        sums.accepted[:] = made.random(chunks) < 0.05
         for _ in range(8):
             packets = batch(rng, made, bits)
-            rows = Guarded((len(packets.array), k.ROW_ITEMS), np.int64)
-            what = np.array([0x12, 3, 9, 16, 32, 1], np.int64)
+            rows = Guarded(len(packets.array), dtype_of(k.Stream))
             fan_in = Guarded(rng.choice((bits, bits, bits, 200)), np.uint32)  # of another build than the packets, too
             fan_in.array[:] = 0xFFFFFFFF
-            count = fast.streams(packets.array, what, fan_in.array, rows.array)
+            count = fast.streams(packets.array, expected(rare=1), fan_in.array, rows.array)
             assert -1 <= count <= len(packets.array)
-            streams = rows.array[: max(count, 0)].tolist()
-            streams.append([rng.randrange(-5, 200) for _ in range(k.ROW_ITEMS)])
+            streams = [k.Stream(*row) for row in rows.array[: max(count, 0)].tolist()]
+            streams.append(k.Stream(*(rng.randrange(-5, 200) for _ in k.Stream._fields)))
             for row in streams:
-                local = rng.choice(
-                    (row[k.ROW_SEQ], row[k.ROW_SEQ] % (2 * attempt), rng.randrange(-100, 2 * attempt + 100))
-                )
+                local = rng.choice((row.seq, row.seq % (2 * attempt), rng.randrange(-100, 2 * attempt + 100)))
                 which = rng.randrange(2)
-                given = np.array(
-                    [local, which * attempt + scales, fragments, chunk_fragments, 0, row[k.ROW_EXPONENT], 2 * attempt,
-                     1 << 30, 20, 7, 3, -126, 127, bits],
-                    np.int64,
-                )  # fmt: skip
-                taken += fast.take(
-                    packets.array, row[k.ROW_START], row[k.ROW_END], given, *(each.array for each in arrays.values())
-                )
+                part = part_of(scales, fragments, chunk_fragments, bits)
+                part["local"], part["exponent"], part["high"] = local, row.exponent, 2 * attempt
+                part["data_start"] = which * attempt + scales
+                taken += fast.take(packets.array, row.start, row.end, part, sums, sent, found, chunks_done)
             done += len(packets.array)
-            for each in (packets, rows, *arrays.values()):
+            for each in (packets, rows, *memory):
                 each.check()
     assert taken
 
@@ -103,35 +129,40 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
     while done < PACKETS // 6:
         fragments, chunk_fragments, scales = rng.randrange(1, 600), rng.choice((1, 7, 256)), rng.randrange(1, 4)
         chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
-        kinds: list[tuple[int | tuple[int, ...], type]] = [
-            (s.N_ITEMS, np.int64), (s.R_ITEMS, np.float64), (k.F_ITEMS, np.int64), (k.S_ITEMS, np.int64),
-            (k.T_ITEMS, np.int64), (bits, np.uint32), (bits, np.uint32),
-            ((rng.choice((ROWS, ROWS, ROWS // 2)), k.ROW_ITEMS), np.int64), (2 * attempt, bool), (chunks, np.int32),
-            (chunks, np.int16), (chunks, np.int8), (chunks, bool), (fragments * LANES, np.int32), (chunks, bool),
-            ((chunks, k.H_ITEMS), np.int16), (2 * attempt, np.int64), (2 * attempt, np.int64), (2 * attempt, np.uint8),
-            (2 * attempt, bool), (chunks, np.int8), (k.OUT_ITEMS, np.int64), ((chunks, 2), np.int64),
-            (2 * attempt, np.int64), (2 * attempt, bool), ((QUESTIONS, s.Q_ITEMS), np.int64), ((4, 2), np.int64),
-            (3 + bits, np.uint32),
-        ]  # fmt: skip
-        arrays = [Guarded(shape, kind) for shape, kind in kinds]
-        state = tuple(each.array for each in arrays)
-        numbers, reals, _, streams, take, _, fan_in, _, pending, waiting, exponents = state[:11]
-        streams[:] = 0x12, 3, 9, 16, 32, rng.choice((0, 0, 1))
-        take[:] = 0, scales, fragments, chunk_fragments, 0, 20, 0, 1 << 30, 20, 7, 3, -126, 127, bits
-        fan_in[:] = 0xFFFFFFFF
-        pending[:], waiting[:], exponents[:], state[14][:] = True, chunk_fragments, 20, made.random(chunks) < 0.7
-        state[17][:], state[18][:] = made.integers(0, 2 * attempt, 2 * attempt), made.integers(0, 3, 2 * attempt)
-        reals[:] = 64.0, 64.0, np.inf, 1.0, 0.0
-        numbers[[s.N_SLOT_COUNT, s.N_TAG, s.N_HIGH]] = 64, 7, rng.choice((2 * attempt, scales + fragments // 2))
-        numbers[[s.N_FRESH_FIRST, s.N_FRESH_END]] = numbers[s.N_HIGH], scales + fragments
-        numbers[[s.N_MISSING, s.N_IN_FLIGHT, s.N_SMOOTHED]] = 1 << 20, 1 << 20, 2000
-        numbers[s.N_ASKED], numbers[s.N_REPLY], numbers[s.N_IS_FLAT] = QUESTIONS, 0x12, rng.random() < 0.7
-        state[s.A_ASKED][:] = np.column_stack([np.arange(QUESTIONS) * 3 + scales] * s.Q_ITEMS) % (2 * attempt)
+        memory: list[Guarded] = []
+        rows = rng.choice((ROWS, ROWS, ROWS // 2))
+        state = s.State(
+            flow=guarded(memory, 1, s.Flow)[0], contribution=guarded(memory, 1, k.Contribution)[0],
+            expected=expected(rng.choice((0, 0, 1))), part=part_of(scales, fragments, chunk_fragments, bits),
+            found=guarded(memory, 1, k.Found)[0], bits=guarded(memory, bits, np.uint32),
+            fan_in=guarded(memory, bits, np.uint32), rows=guarded(memory, rows, k.Stream),
+            sums=made_sums(memory, attempt, fragments, chunks), sent=made_sent(memory, attempt),
+            fits=guarded(memory, chunks, np.int8), done=guarded(memory, chunks, k.Complete),
+            asked=guarded(memory, QUESTIONS, Asked), gaps=guarded(memory, 4, s.Gap),
+            question=guarded(memory, 3 + bits, np.uint32),
+        )  # fmt: skip
+        state.fan_in[:] = 0xFFFFFFFF
+        state.sums.pending[:], state.sums.waiting[:], state.sums.exponents[:] = True, chunk_fragments, 20
+        state.sums.predicted[:] = made.random(chunks) < 0.7
+        state.sent.order[:] = made.integers(0, 2 * attempt, 2 * attempt)
+        state.sent.tries[:] = made.integers(0, 3, 2 * attempt)
+        flow = state.flow
+        window, path = Window(64), RoundTrip()
+        window.network, path.smoothed_us = 64.0, 2000
+        flow["window"], flow["round_trip"] = values_of(Window, window), values_of(RoundTrip, path)
+        high = rng.choice((2 * attempt, scales + fragments // 2))
+        flow["progress"]["tag"], flow["group"]["high"] = 7, high
+        flow["fresh_first"], flow["fresh_end"] = high, scales + fragments
+        flow["under_way"]["missing"], flow["under_way"]["in_flight"] = 1 << 20, 1 << 20
+        flow["asked"], flow["reply"], flow["is_flat"] = QUESTIONS, 0x12, rng.random() < 0.7
+        for n in range(QUESTIONS):
+            place = (3 * n + scales) % (2 * attempt)
+            state.asked[n] = place, place, place, False
         for now in range(1000, 9000, 1000):
             packets = batch(rng, made, bits)
             seq = int.from_bytes(packets.array.view(np.uint8)[0, 8:12].tobytes(), "big")
             place = rng.choice((scales, scales, rng.randrange(2 * attempt), rng.randrange(2**32)))
-            numbers[s.N_FIRST_SEQ] = (seq - place) % 2**32
+            flow["progress"]["first_seq"] = (seq - place) % 2**32
             count = fast.receive(packets.array, now, state)
             assert 0 <= count <= len(packets.array)
             taken += count
@@ -143,7 +174,7 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
                     words.array.view(np.uint8)[1] &= 0x10  # flags
                 answered += fast.answer(words.array, now, state)
                 words.check()
-            for each in (packets, *arrays):
+            for each in (packets, *memory):
                 each.check()
     assert taken
     assert answered
@@ -166,9 +197,9 @@ def test_contributions() -> None:
         )
         exponents.array[:] = rng.randrange(-126, 127)
         for _ in range(10):
-            what = np.zeros(k.F_ITEMS, np.int64)
-            what[[k.F_SLOT_COUNT, k.F_DATA_START, k.F_CHUNK_FRAGMENTS, k.F_LIMIT]] = 16, 3, chunk_fragments, 1 << 24
-            what[k.F_ADD] = rng.randrange(2)
+            what = table(k.Contribution, 1)[0]
+            what["slot_count"], what["data_start"], what["chunk_fragments"] = 16, 3, chunk_fragments
+            what["limit"], what["add"] = 1 << 24, rng.random() < 0.5
             at, first = rng.randrange(-2, 70), rng.randrange(-3, fragments + 9)
             end = first + rng.randrange(1, 70)
             written = fast.fill(

@@ -1,5 +1,6 @@
 """The compiled loop of a worker whose stream flows: it paces and gathers like the plain loop, and lets other calls in."""
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -7,17 +8,11 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.clock import now_us
-from sa_atp.net.loop import receive_coalescing, send_pacer
-from sa_atp.net.loop import steady_loop_kernels as k
 from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
 from sa_atp.net.loop.driver import Driver
-from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
-from sa_atp.net.loop.send_pacer import SendPacer
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.session import Session
 from sa_atp.net.sockets.udp import UdpSocket, segments
@@ -30,57 +25,6 @@ from sa_atp.protocol.rank.worker import Worker
 
 HERE = ("127.0.0.1", 0)
 LANES = 256
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 300_000), st.integers(0, 30_000), st.integers(0, 200_000), st.integers(0, 500)),
-        max_size=60,
-    )
-)
-def test_the_compiled_pacer_agrees_with_the_plain_one(
-    looks: list[tuple[int, int, int, int]],
-) -> None:
-    """Each step: bytes held, time since the last step, bytes written, and bytes of them that leave at once."""
-    pacer, numbers, reals = SendPacer(), np.zeros(k.L_ITEMS, np.int64), np.zeros(k.F_ITEMS)
-    now = 1_000_000
-    for held, later, count, gone in looks:
-        now += later
-        budget = pacer.budget_bytes(held, now)
-        assert k.budget_bytes(numbers, reals, held, now) == (-1 if budget is None else budget)
-        if count:
-            after = max(0, held + count - 1000 * gone)
-            pacer.wrote(count, after, now)
-            k.wrote(numbers, reals, count, after, now)
-        resume = pacer.resume_us()
-        assert k.resume_us(numbers, reals) == (-1 if resume is None else resume)
-        counted, pace = pacer.counted()
-        assert (*counted, pace) == (*numbers[k.L_HELD : k.L_COUNTED].tolist(), reals[k.F_PACE])
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 30_000), st.integers(0, 2000), st.integers(0, 2000)), max_size=40),
-    st.integers(1, 1000),
-)
-def test_datagrams_gather_for_as_long_as_the_plain_loop_says(looks: list[tuple[int, int, int]], worth_it: int) -> None:
-    """Each step: time since the last step, number of packets, and how many may gather."""
-    now = 1_000_000
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(receive_coalescing, "now_us", lambda: now)
-        plain = ReceiveCoalescing(8_000, 96, worth_it)
-        numbers, reals = np.zeros(k.L_ITEMS, np.int64), np.zeros(k.F_ITEMS)
-        numbers[k.L_COUNTED : k.L_SEGMENTS], reals[k.F_RECENT] = plain.counted()
-        for later, packets, most in looks:
-            now += later
-            wanted_us = 1e6 * plain.pause_s(packets, most)
-            assert k.pause_us(numbers, reals, packets, most, now) == pytest.approx(wanted_us, abs=1.01)
-            assert reals[k.F_RECENT] == pytest.approx(plain.counted()[1])
-
-
-def test_constants_of_kernels_are_those_of_the_plain_loop() -> None:
-    for name in ("AHEAD_US", "LEAST_BYTES", "MEASURED_US", "LATER_US", "SMOOTHING", "GROWTH"):
-        assert getattr(k, name) == getattr(send_pacer, name), name
-    assert (k.MEMORY_US, k.SOON) == (receive_coalescing.MEMORY_US, receive_coalescing.SOON)
 
 
 class Echo(threading.Thread):
@@ -134,6 +78,12 @@ class Connection:
         self.driver.steady = SteadyLoop(self.worker, socket, self.driver.woken_by, segments(size))
 
 
+@pytest.fixture(autouse=True)
+def nobody_is_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Echo answers no signs of life, and a worker that doubts its parameter server leaves streams to the rules."""
+    monkeypatch.setattr(Worker, "doubts", lambda worker, now_us: False)
+
+
 def turns_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Records the number of turns of each run."""
     turns: list[int] = []
@@ -142,7 +92,7 @@ def turns_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counted(self: SteadyLoop, *given: object, owes: bool) -> list[Burst] | None:
         left = run(self, *given, owes=owes)  # type: ignore[arg-type]
         if left is not None:
-            turns.append(int(self._numbers[k.L_TURNS]))
+            turns.append(int(self._loop["turns"]))
         return left
 
     monkeypatch.setattr(SteadyLoop, "run", counted)
@@ -155,12 +105,14 @@ def test_a_stream_that_flows_is_summed_in_compiled_turns(echo: Echo, monkeypatch
     driver = connection.driver
     driver.start("steady")
     made = np.random.default_rng(1)
+    deadline = time.monotonic() + 120
     try:
-        for n in range(200):
+        # however many sums it takes: on a busy machine results come too late, now and then, to be a stream that flows
+        for n in itertools.count():
             values = made.integers(-1000, 1001, 2000 * LANES - n % 7).astype(np.float32)
             found = summed(connection, values)
             assert found.tobytes() == values.tobytes()
-            if sum(turns) >= 3:
+            if sum(turns) >= 3 or time.monotonic() > deadline:
                 break
     finally:
         driver.stop()
@@ -170,8 +122,6 @@ def test_a_stream_that_flows_is_summed_in_compiled_turns(echo: Echo, monkeypatch
 
 def test_calls_come_to_their_right_while_a_stream_flows(echo: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
     turns = turns_of(monkeypatch)
-    # nobody answers signs of life here, and whoever looks out for what hosts refuse leaves streams to the rules
-    monkeypatch.setattr(Worker, "doubts", lambda worker, now_us: False)
     connection = Connection(echo)
     connection.driver.start("steady")
     values = np.ones(2000 * LANES, np.float32)

@@ -1,7 +1,9 @@
-"""Kernels, compiled: the functions of protocol/rank/compiled as machine code, kept in the cache folder between runs.
+"""Kernels, compiled: rules and kernels of protocol/rank as machine code, kept in the cache folder between runs.
 
-Their source is copied to the cache folder, below a name that changes with it: numba keeps code beside its source, which
-here may be where nobody can write. Types are given, so nothing is compiled later on, whatever comes.
+Modules are compiled in the order in which they call one another: each is copied to the cache folder, below a name that
+changes with its source and theirs, and finds compiled functions where it has imported plain ones. (numba keeps code beside
+its source, which here may be where nobody can write.) Types of what Python calls are given, so nothing is compiled later
+on, whatever comes.
 """
 
 import fcntl
@@ -12,175 +14,244 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from sa_atp.basics.folders import cache_folder
+from sa_atp.net.loop import receive_coalescing, send_pacer
 from sa_atp.protocol.rank.compiled import kernels
 from sa_atp.protocol.rank.compiled import steady_kernels as plain_steady
 from sa_atp.protocol.rank.compiled.common_case import Kernels
+from sa_atp.protocol.rank.pace import probe_timer, timing, window
+from sa_atp.protocol.rank.records import dtype_of
+from sa_atp.protocol.rank.recovery import asking
+from sa_atp.protocol.rank.sums import progress, under_way
 
 _LOCK = threading.Lock()
+RULES = (window, timing, probe_timer, under_way, progress, asking)
+"""Modules whose rules steady_kernels.py calls, each before those that call it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A module whose functions are compiled."""
+
+    functions: Any
+    """Those that Python calls."""
+    known: dict[Any, Any]
+    """Each plain function of this module and of those before it: the compiled one."""
+    sources: str
 
 
 def worker_kernels() -> Kernels:
-    """Those of a worker and a parameter server. Compiling them takes seconds, the first time; later a fraction of one."""
+    """Returns the kernels of a worker and a parameter server. The first time it takes seconds."""
     with _LOCK:
-        return _worker_kernels()
+        return cast(Kernels, _worker_kernels().functions)
 
 
 def connection_kernels() -> Kernels:
-    """As `worker_kernels`, when all that a connection calls is there as well: nothing is compiled once it has joined."""
+    """As `worker_kernels`, once all is there that a connection calls: nothing is compiled after it has joined."""
     steady_loop()
     return worker_kernels()
 
 
 def socket_kernels() -> Any:
-    """Those of a socket."""
+    """Returns the kernels of a socket: `receive` and `send` of socket_kernels.py."""
     with _LOCK:
-        return _socket_kernels()
+        return _socket_kernels().functions
 
 
 def steady_kernels() -> Any:
-    """Those of protocol/rank/compiled/steady_kernels.py, for a connection whose stream flows."""
+    """Returns the kernels of protocol/rank/compiled/steady_kernels.py, for a connection whose stream flows."""
     with _LOCK:
-        return _steady_kernels()
+        return _steady_kernels().functions
+
+
+def rules() -> dict[Any, Any]:
+    """Returns the compiled function for each plain one that a flowing stream's kernels call, and for these themselves."""
+    with _LOCK:
+        return _steady_kernels().known
 
 
 @lru_cache(maxsize=1)
-def _worker_kernels() -> Kernels:
+def _worker_kernels() -> Compiled:
     from numba import types as t
 
-    def read(item: Any, dimensions: int) -> Any:
-        return t.Array(item, dimensions, "C", readonly=True)
-
-    i64, numbers, table, mask, bits = t.int64, t.int64[::1], t.int64[:, ::1], t.boolean[::1], t.uint32[::1]
-    return cast(
-        Kernels,
-        compiled(
-            kernels,
-            ("swapped",),
-            fill=i64(
-                t.uint32[:, ::1], i64, i64, i64, numbers, bits, t.int16[::1], t.int8[::1], read(t.float32, 1),
-            ),
-            streams=i64(read(t.uint32, 2), numbers, bits, table),
-            take=t.boolean(
-                read(t.uint32, 2), i64, i64, numbers, mask, t.int32[::1], t.int16[::1], t.int8[::1], mask, t.int32[::1],
-                mask, t.int16[:, ::1], numbers, t.uint8[::1], mask, numbers, table,
-            ),
-            dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
+    i64, bits, words = t.int64, t.uint32[::1], _read_only(t.uint32, 2)
+    return compiled(
+        kernels,
+        fill=i64(
+            t.uint32[:, ::1], i64, i64, i64, _record(kernels.Contribution), bits, t.int16[::1], t.int8[::1],
+            _read_only(t.float32, 1),
         ),
+        streams=i64(words, _record(kernels.Expected), bits, _record(kernels.Stream)[::1]),
+        take=t.boolean(
+            words, i64, i64, _record(kernels.Part), _sums(), _sent(), _record(kernels.Found),
+            _record(kernels.Complete)[::1],
+        ),
+        dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
     )  # fmt: skip
 
 
 @lru_cache(maxsize=1)
-def _socket_kernels() -> Any:
+def _socket_kernels() -> Compiled:
     from numba import types as t
 
     from sa_atp.net.sockets import socket_kernels as plain
 
     words = t.uint64[::1]
-    data = t.Array(t.uint8, 2, "C", readonly=True)
     return compiled(
         plain,
         receive=t.int64(t.int64, t.uint8[::1], words, words, words, words, t.int64[:, ::1]),
-        send=t.int64(t.int64, data, t.int64, t.int64, words, words, words, words),
+        send=t.int64(t.int64, _read_only(t.uint8, 2), t.int64, t.int64, words, words, words, words),
     )
 
 
 @lru_cache(maxsize=1)
-def _steady_kernels() -> Any:
+def _steady_kernels() -> Compiled:
     from numba import types as t
 
-    fast = _worker_kernels()
-    state, i64 = _state(), t.int64
+    before = [_worker_kernels()]
+    for module in RULES:
+        before.append(compiled(module, before[-1:]))
+    state, flow, i64 = _state(), _record(plain_steady.Flow), t.int64
     return compiled(
         plain_steady,
-        ("answer_us", "lowest", "sampled", "timed", "end_round", "on_left", "counted", "swapped"),
-        {"fill": fast.fill, "streams": fast.streams, "take": fast.take},
-        (kernels,),
+        before[-1:],
         receive=i64(t.uint32[:, ::1], i64, state),
         answer=t.boolean(t.uint32[::1], i64, state),
-        transmit=i64(t.uint32[:, ::1], i64, i64, t.Array(t.float32, 1, "C", readonly=True), state),
-        due_us=i64(t.int64[::1], i64),
-        may_gather=i64(t.int64[::1]),
+        transmit=i64(t.uint32[:, ::1], i64, i64, _read_only(t.float32, 1), state),
+        due_us=i64(flow),
+        may_gather=i64(flow),
+    )
+
+
+@lru_cache(maxsize=1)
+def _steady_loop() -> Compiled:
+    from numba import types as t
+
+    from sa_atp.net.loop import steady_loop_kernels as plain
+
+    before = [_steady_kernels(), _socket_kernels(), compiled(send_pacer), compiled(receive_coalescing)]
+    words, bytes_ = t.uint64[::1], t.uint8[:, ::1]
+    outgoing = _named(plain.Outgoing, header=words, vector=words, name=words, control=words)
+    incoming = _named(
+        plain.Incoming, room=t.uint8[::1], words=t.uint32[::1], header=words, vector=words, name=words, control=words,
+        found=t.int64[:, ::1],
+    )  # fmt: skip
+    memory = _named(
+        plain.Memory, polls=t.int64[::1], times=t.int64[::1], held=t.int32[::1], incoming=incoming, outgoing=outgoing,
+        out=t.uint32[:, ::1], data=bytes_, question=bytes_,
+    )  # fmt: skip
+    return compiled(plain, before, run=t.void(_record(plain.Loop), memory, _read_only(t.float32, 1), _state()))
+
+
+def steady_loop() -> Any:
+    """Returns the function `run` of net/loop/steady_loop_kernels.py."""
+    with _LOCK:
+        return _steady_loop().functions.run
+
+
+# --- types --------------------------------------------------------------------------------------------------------------
+
+
+def _record(kind: type) -> Any:
+    """The type of a record class."""
+    import numba
+
+    return cast(Any, numba).from_dtype(dtype_of(kind))
+
+
+def _named(kind: Any, **types: Any) -> Any:
+    """The type of a named tuple. Args: types: of its fields, by name."""
+    from numba import types as t
+
+    return cast(Any, t).BaseTuple.from_types([types[name] for name in kind._fields], kind)
+
+
+def _read_only(item: Any, dimensions: int) -> Any:
+    from numba import types as t
+
+    return cast(Any, t).Array(item, dimensions, "C", readonly=True)
+
+
+def _sums() -> Any:
+    from numba import types as t
+
+    mask = t.boolean[::1]
+    return _named(
+        kernels.Sums, pending=mask, waiting=t.int32[::1], exponents=t.int16[::1], attempts=t.int8[::1], accepted=mask,
+        lanes=t.int32[::1], predicted=mask, histories=_record(kernels.HistoryRow)[::1],
+    )  # fmt: skip
+
+
+def _sent() -> Any:
+    from numba import types as t
+
+    times, mask = t.int64[::1], t.boolean[::1]
+    return _named(
+        kernels.Sent, sent_us=times, order=times, tries=t.uint8[::1], lost=mask, ask_again_us=times, held=mask
     )
 
 
 def _state() -> Any:
-    """The type of steady_kernels' state."""
     from numba import types as t
 
-    numbers, table, mask, bits = t.int64[::1], t.int64[:, ::1], t.boolean[::1], t.uint32[::1]
-    return cast(Any, t).Tuple((
-        numbers, t.float64[::1], numbers, numbers, numbers, bits, bits, table, mask, t.int32[::1], t.int16[::1],
-        t.int8[::1], mask, t.int32[::1], mask, t.int16[:, ::1], numbers, numbers, t.uint8[::1], mask, t.int8[::1],
-        numbers, table, numbers, mask, table, table, bits,
-    ))  # fmt: skip
+    bits = t.uint32[::1]
+    return _named(
+        plain_steady.State, flow=_record(plain_steady.Flow), contribution=_record(kernels.Contribution),
+        expected=_record(kernels.Expected), part=_record(kernels.Part), found=_record(kernels.Found), bits=bits,
+        fan_in=bits, rows=_record(kernels.Stream)[::1], sums=_sums(), sent=_sent(), fits=t.int8[::1],
+        done=_record(kernels.Complete)[::1], asked=_record(asking.Asked)[::1], gaps=_record(plain_steady.Gap)[::1],
+        question=bits,
+    )  # fmt: skip
 
 
-def steady_loop() -> Any:
-    """The function `run` of net/loop/steady_loop_kernels.py."""
-    with _LOCK:
-        return _steady_loop()
+# --- compiling ----------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _steady_loop() -> Any:
-    from numba import types as t
-
-    from sa_atp.net.loop import steady_loop_kernels as plain
-    from sa_atp.net.sockets import socket_kernels as sockets
-
-    steady, plain_sockets = _steady_kernels(), _socket_kernels()
-    numbers, words, bytes_ = t.int64[::1], t.uint64[::1], t.uint8[:, ::1]
-    return compiled(
-        plain,
-        ("clock", "wait", "limit", "look", "budget_bytes", "wrote", "resume_us", "pause_us", "take_found", "flush"),
-        {
-            "receive_messages": plain_sockets.receive, "send": plain_sockets.send, "receive": steady.receive,
-            "answer": steady.answer,
-            "transmit": steady.transmit, "due_us": steady.due_us, "may_gather": steady.may_gather,
-        },
-        (kernels, plain_steady, sockets),
-        run=t.void(
-            numbers, t.float64[::1], numbers, numbers, t.int32[::1], t.uint8[::1], t.uint32[::1], words, words, words,
-            words, t.int64[:, ::1], t.uint32[:, ::1], bytes_, bytes_, words, words, words, words,
-            t.Array(t.float32, 1, "C", readonly=True), _state(),
-        ),
-    ).run  # fmt: skip
+def compiled(module: ModuleType, before: Sequence[Compiled] = (), **signatures: Any) -> Compiled:
+    """A module's functions, compiled. Args: see `link`."""
+    sources = inspect.getsource(module) + "".join(each.sources for each in before)
+    with (_folder() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
+        return link(module, vars(_copy(module, sources)), sources, before, signatures, {"cache": True, "nogil": True})
 
 
-def compiled(
+def link(
     module: ModuleType,
-    helpers: Sequence[str] = (),
-    called: Mapping[str, Any] | None = None,
-    theirs: Sequence[ModuleType] = (),
-    **signatures: Any,
-) -> SimpleNamespace:
-    """Functions of a module of kernels, each compiled for the one signature.
+    space: dict[str, Any],
+    sources: str,
+    before: Sequence[Compiled],
+    signatures: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    helper_settings: Mapping[str, Any] | None = None,
+) -> Compiled:
+    """Compiles the functions of a module's copy, which call one another, and those before them.
 
     Args:
-        helpers: functions of it that they call.
-        called: compiled functions of other modules that they call, by name; theirs: those modules.
+        space: the copy's names, which are changed.
+        before: modules that it imports functions from.
+        signatures: of the functions that Python calls. The others are compiled when one of these calls them.
+        settings: of numba, for what Python calls; helper_settings: for the others.
     """
     import numba
 
-    copied = _copy(module, theirs)
-    for name, function in (called or {}).items():
-        setattr(copied, name, function)
-    with (_folder() / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
-        for name in helpers:
-            setattr(copied, name, numba.njit(error_model="numpy")(getattr(copied, name)))
-        return SimpleNamespace(
-            **{
-                name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(getattr(copied, name))
-                for name, signature in signatures.items()
-            }
-        )
+    known: dict[Any, Any] = {}
+    for each in before:
+        known |= each.known
+    functions = {name: value for name, value in vars(module).items() if isinstance(value, FunctionType)}
+    for name, plain in functions.items():
+        if plain.__module__ == module.__name__ and name not in signatures:
+            known[plain] = numba.njit(error_model="numpy", **(helper_settings or {}))(space[name])
+        if plain in known:
+            space[name] = known[plain]
+    for name, signature in signatures.items():
+        known[functions[name]] = space[name] = numba.njit(signature, error_model="numpy", **settings)(space[name])
+    return Compiled(SimpleNamespace(**{name: space[name] for name in signatures}), known, sources)
 
 
 def _folder() -> Path:
@@ -189,17 +260,16 @@ def _folder() -> Path:
     return folder
 
 
-def _copy(module: ModuleType, theirs: Sequence[ModuleType]) -> ModuleType:
-    """The module again, from a file in the cache folder. Args: theirs: modules that its code depends on."""
-    source = inspect.getsource(module)
-    digest = hashlib.sha256("".join([source, *map(inspect.getsource, theirs)]).encode()).hexdigest()[:16]
+def _copy(module: ModuleType, sources: str) -> ModuleType:
+    """The module again, from a file in the cache folder. Args: sources: what its code follows from."""
+    digest = hashlib.sha256(sources.encode()).hexdigest()[:16]
     name = f"{module.__name__.replace('.', '_')}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     path = _folder() / f"{name}.py"
     if not path.is_file():
         written = path.with_suffix(f".{os.getpid()}")
-        written.write_text(source)
+        written.write_text(inspect.getsource(module))
         written.replace(path)  # whole, whoever else writes it now
     return _loaded(name, path)
 

@@ -19,11 +19,11 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 
 LONGEST_WAIT_S = 1.0
 LONGEST_PAUSE_US, WORTH_IT = 8_000, 8  # of datagrams that gather, see ReceiveCoalescing
-ENOUGH = 96  # of which somebody waits for the results
+ENOUGH = 96  # datagrams, for which a pause need not be longer
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
-A_TURN_S = 0.01  # usually; whoever would borrow the loop waits so long for the turn that is under way
-UNKNOWN = -1  # of a time: nobody has looked yet
-LOOKS = 8  # at a socket in a turn: calls and timers come to their right however much arrives
+A_TURN_S = 0.01  # a turn takes less, usually; `borrow` waits so long for the one that is under way
+UNKNOWN = -1  # a time that has not been worked out yet
+LOOKS = 8  # at a socket in a turn: calls and timers are not starved however much arrives
 
 
 class Connection(Protocol):
@@ -35,16 +35,16 @@ class Connection(Protocol):
     @property
     def has_more(self) -> bool: ...
     def doubts(self, now_us: int) -> bool:
-        """Whether to tell it of hosts that refuse what is sent there: somebody is silent, and may have ended."""
+        """Says whether the connection wants to hear of hosts that refuse packets: a peer is silent, and may have ended."""
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say."""
+        """The hosts of these addresses say that no process has the port any more."""
 
 
 class Driver:
     """One connection, one socket. All calls into the connection happen in the loop, in one thread at a time.
 
-    Usually that is a thread of its own. Who waits for something borrows the loop and does its work meanwhile.
+    Usually that is a thread of its own. A thread that waits for something borrows the loop and does its work meanwhile.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Driver:
         return True
 
     def turn_until(self, is_done: Callable[[], bool]) -> None:
-        """Does what the loop does; for who has borrowed it. What goes wrong in a turn ends the loop, as everywhere."""
+        """Does turns in the thread that has borrowed the loop. An exception in a turn ends the loop, as everywhere."""
         readable: list[int] = []  # at first: what has been called meanwhile
         self._is_over = is_done
         while True:
@@ -218,7 +218,7 @@ class Driver:
         self._run_calls()
 
     def _run_calls(self) -> None:
-        """Those that are there: results and timers come to their right however many a program makes."""
+        """Runs the calls that are there now: results and timers are not starved however many a program makes."""
         for _ in range(len(self._calls)):
             try:
                 action = self._calls.popleft()
@@ -227,7 +227,7 @@ class Driver:
             action()
 
     def _wait_s(self, longest_s: float) -> float:
-        """How long there is nothing to do, if nothing comes."""
+        """Returns how long the loop may sleep if nothing arrives."""
         if self._calls or self._due_us == UNKNOWN:
             return 0.0
         return longest_s if self._due_us is None else max(0.0, min(longest_s, (self._due_us - now_us()) / 1e6))
@@ -270,11 +270,11 @@ class Driver:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
 
     def _pause_s(self, received: int) -> float:
-        """How long datagrams may gather now. Args: received: how many the last look at the socket brought."""
+        """Returns how long datagrams may gather now. Args: received: how many the last look at the socket brought."""
         return self._coalescing.pause_s(received, self.connection.may_gather()) if received else 0.0
 
     def _take(self, readable: Sequence[int]) -> int:
-        """Takes what is there. Returns: how many datagrams."""
+        """Reads from the descriptors that are readable. Returns: how many datagrams."""
         received = 0
         for fd in readable:
             if fd == self._wake_read:
@@ -289,7 +289,7 @@ class Driver:
         return received
 
     def _serve(self, *, contributions: bool = True) -> None:
-        """Does what is to be done by now. Args: contributions: to be sent as well, as far as they may leave."""
+        """Runs calls and timers that are due, and sends. Args: contributions: whether they are sent as well as the rest."""
         self._run_calls()
         # as it was after the last turn: what has made it earlier since then is sent below
         due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
@@ -339,7 +339,7 @@ def _never() -> bool:
 
 
 def wait_readable(descriptor: int, seconds: float) -> None:
-    """Until there is something to read, or the time is over."""
+    """Waits until the descriptor is readable, or the time is over."""
     if descriptor < FD_SETSIZE:
         select.select([descriptor], [], [], seconds)
         return

@@ -13,42 +13,43 @@ SOON = 2  # batches, that come in the time for which packets may gather
 MEMORY_US = 50_000  # over which arrivals are counted: a short burst is no stream
 
 
+def pause_us(coalescing: "ReceiveCoalescing", packets: int, most: int, now_us: int) -> float:
+    """How long to wait before looking again, in microseconds.
+
+    Args: packets: what the last look brought; most: how many may gather, if fewer than enough.
+    """
+    # a stream that has just begun, or comes faster than it did, is as fast as this look shows it
+    pace = packets / max(1, now_us - coalescing.counted_us)
+    coalescing.recent = coalescing.recent * math.exp((coalescing.counted_us - now_us) / MEMORY_US) + packets
+    coalescing.counted_us = now_us
+    enough = min(coalescing.enough, most)
+    pace = max(pace, coalescing.recent / MEMORY_US)
+    # where a batch is large enough, and the next one will be so soon, there is nothing to wait for
+    if packets <= 0 or enough <= 0 or (packets >= enough and pace * coalescing.longest_us >= SOON * enough):
+        return 0.0
+    # in packets: what will have gathered by the end of the pause
+    gathered = min(float(enough), pace * coalescing.longest_us)
+    return gathered / pace if gathered >= coalescing.worth_it else 0.0
+
+
 class ReceiveCoalescing:
+    """A record class (protocol/rank/records.py)."""
+
+    recent: float
+    """Packets in about the last MEMORY_US, when they were last counted."""
+    counted_us: int
+    longest_us: int
+    """How long packets may gather."""
+    enough: int
+    """A batch of so many packets is large enough."""
+    worth_it: int
+    """A pause in which fewer arrive costs time and saves little."""
+
     def __init__(self, longest_us: int, enough: int, worth_it: int) -> None:
-        """Args:
-        longest_us: how long packets may gather.
-        enough: a batch of so many packets is large enough.
-        worth_it: a pause in which fewer arrive costs time and saves little.
-        """
-        self.longest_us = longest_us
-        self._enough = enough
-        self._worth_it = worth_it
-        self._recent = 0.0  # packets in about the last MEMORY_US
-        self._counted_us = now_us()
-
-    def counted(self) -> tuple[tuple[int, int, int, int], float]:
-        """For kernels (steady_loop_kernels.py): when packets were last counted, what was given; how many came lately."""
-        return (self._counted_us, self.longest_us, self._enough, self._worth_it), self._recent
-
-    def set_counted(self, counted_us: int, recent: float) -> None:
-        """Args: as `counted` gave them, after what has happened since."""
-        self._counted_us, self._recent = counted_us, recent
+        self.longest_us, self.enough, self.worth_it = longest_us, enough, worth_it
+        self.recent = 0.0
+        self.counted_us = now_us()
 
     def pause_s(self, packets: int, most: int | None = None) -> float:
-        """How long to wait before looking again.
-
-        Args: packets: what the last look brought; most: how many may gather, if fewer than enough.
-        """
-        now = now_us()
-        # a stream that has just begun, or comes faster than it did, is as fast as this look shows it
-        pace = packets / max(1, now - self._counted_us)
-        self._recent = self._recent * math.exp((self._counted_us - now) / MEMORY_US) + packets
-        self._counted_us = now
-        enough = self._enough if most is None else min(self._enough, most)
-        pace = max(pace, self._recent / MEMORY_US)
-        # where a batch is large enough, and the next one will be so soon, there is nothing to wait for
-        if packets <= 0 or enough <= 0 or (packets >= enough and pace * self.longest_us >= SOON * enough):
-            return 0.0
-        # in packets: what will have gathered by the end of the pause
-        gathered = min(float(enough), pace * self.longest_us)
-        return gathered / pace / 1e6 if gathered >= self._worth_it else 0.0
+        """See `pause_us`, for now, in seconds."""
+        return pause_us(self, packets, self.enough if most is None else most, now_us()) / 1e6

@@ -1,4 +1,4 @@
-"""Many turns of a worker's loop at once, in compiled code, while a stream flows: what goes in, and what has come of it."""
+"""Runs many turns of a worker's loop at once, in compiled code, while a stream flows."""
 
 import struct
 import sys
@@ -6,16 +6,17 @@ import sys
 import numpy as np
 
 from sa_atp.net.clock import now_us
-from sa_atp.net.loop import steady_loop_kernels as k
 from sa_atp.net.loop.compiled import steady_loop
 from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.loop.send_pacer import SendPacer
+from sa_atp.net.loop.steady_loop_kernels import NO_TIME, Incoming, Loop, Memory, Outgoing
 from sa_atp.net.sockets.mmsg import socket_address
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.rank.records import set_values, table, values_of
 from sa_atp.protocol.rank.worker import Worker
 
-LONGEST_US = 200_000  # without Python: signals and its other threads come to their right
+LONGEST_US = 200_000  # in compiled code at a time: signals, which Python handles, wait no longer
 LOOKS = 8  # at the socket in a turn, as in Driver
 LEAST_TAKEN = 16  # datagrams that make up for what it costs to lend and to take back
 MOST_SKIPPED = 32  # turns after which it is tried again, where nothing came of it
@@ -31,13 +32,11 @@ class SteadyLoop:
         self._run = steady_loop()
         member = worker.membership
         self._address = member.data_address
-        self._numbers = np.zeros(k.L_ITEMS, np.int64)
-        self._numbers[: k.L_UNTIL] = (
-            socket.fileno(), woken_by, sender_of(member.data_address), sender_of(member.server_address),
-        )  # fmt: skip
-        self._reals = np.zeros(k.F_ITEMS)
+        self._loop = loop = table(Loop, 1)[0]
+        loop["socket"], loop["wake"] = socket.fileno(), woken_by
+        loop["sender"], loop["other_sender"] = sender_of(member.data_address), sender_of(member.server_address)
+        loop["segments"], loop["looks"] = segments, LOOKS
         self._polls, self._times, self._held = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int32)
-        self._segments = segments
         self._skip = self._skipped = 0  # how many turns are, and were, left to Python
 
     def run(
@@ -58,30 +57,35 @@ class SteadyLoop:
         steady = None if room is None or compiled is None else self._worker.steady(now)
         if steady is None or room is None or compiled is None:
             return None
+        assert steady.state is not None
         packed, segmented = compiled
-        numbers, reals = self._numbers, self._reals
-        numbers[k.L_UNTIL : k.L_HELD] = now + LONGEST_US, int(1e6 * pause_s), -1 if resume_us is None else resume_us
-        numbers[k.L_HELD : k.L_COUNTED], reals[k.F_PACE] = pacer.counted()
-        numbers[k.L_COUNTED : k.L_SEGMENTS], reals[k.F_RECENT] = coalescing.counted()
-        numbers[k.L_SEGMENTS :] = 0
-        numbers[k.L_SEGMENTS : k.L_TURNS] = self._segments, room.shape[1], steady.data_fragments, LOOKS, int(owes)
-        self._run(
-            numbers, reals, self._polls, self._times, self._held, *packed.lent(), room.view(np.uint32), room,
-            steady.question, *segmented.lent(self._address), steady.values, steady.state,
+        loop = self._loop
+        loop["pacer"], loop["coalescing"] = values_of(SendPacer, pacer), values_of(ReceiveCoalescing, coalescing)
+        for name, value in {
+            "until_us": now + LONGEST_US, "pause_us": int(1e6 * pause_s),
+            "resume_us": NO_TIME if resume_us is None else resume_us, "size": room.shape[1], "owes": owes,
+            "turns": 0, "received": 0, "sent": 0, "taken": 0, "asks": False,
+        }.items():  # fmt: skip
+            loop[name] = value
+        memory = Memory(
+            polls=self._polls, times=self._times, held=self._held, incoming=Incoming(*packed.lent()),
+            outgoing=Outgoing(*segmented.lent(self._address)), out=room.view(np.uint32), data=room,
+            question=steady.question,
         )  # fmt: skip
-        self._worker.resume(int(numbers[k.L_NOW]))
-        pacer.set_counted(numbers[k.L_HELD : k.L_COUNTED].tolist(), float(reals[k.F_PACE]))
-        coalescing.set_counted(int(numbers[k.L_COUNTED]), float(reals[k.F_RECENT]))
-        turns, received, sent, _, found, row, datagram, written, taken, asks = numbers[k.L_TURNS :].tolist()
-        came_of_it = turns or taken >= LEAST_TAKEN
+        self._run(loop, memory, steady.values, steady.state)
+        self._worker.resume(int(loop["now_us"]))
+        set_values(SendPacer, pacer, loop["pacer"].item())
+        set_values(ReceiveCoalescing, coalescing, loop["coalescing"].item())
+        came_of_it = loop["turns"] or loop["taken"] >= LEAST_TAKEN
         self._skip, self._skipped = (0 if came_of_it else min(2 * self._skip + 1, MOST_SKIPPED)), 0
-        self._socket.stats.received += received
-        self._socket.stats.sent += sent
+        self._socket.stats.received += int(loop["received"])
+        self._socket.stats.sent += int(loop["sent"])
+        datagram, written, found = int(loop["datagram"]), int(loop["written"]), int(loop["found"])
         if written:
             self._socket.send([Burst(self._address, room[datagram:written])])
-        if asks:
+        if loop["asks"]:
             self._socket.send([Burst(self._address, steady.question)])
-        return packed.bursts(row, found, datagram) if found else []
+        return packed.bursts(int(loop["row"]), found, datagram) if found else []
 
 
 def sender_of(address: Address) -> int:

@@ -6,13 +6,12 @@ on, because the parameter server says so or is silent.
 
 import functools
 import operator
-from collections import deque
 from collections.abc import Iterator
 
 from sa_atp.protocol.job import failures, standstill
 from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError, WorkerLostError
 from sa_atp.protocol.job.horizon import horizon
-from sa_atp.protocol.job.membership import SIGNS_MISSED, Membership
+from sa_atp.protocol.job.membership import SIGNS_MISSED
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.packets.control import (
     Alive,
@@ -26,11 +25,10 @@ from sa_atp.protocol.packets.control import (
     Request,
 )
 from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Revoke
-from sa_atp.protocol.rank.events import Answer, Event, Failed, Revoked, WorkerLimits, WorkerStats
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import Answer, Failed, Revoked
 from sa_atp.protocol.rank.recovery.fetching import Fetching
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.recovery.recovery import Recovery
-from sa_atp.protocol.rank.sums.operations import Operations
 
 REQUEST_TIMEOUT_US = 5_000_000
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
@@ -41,19 +39,8 @@ class ServerLink:
     """Times are microseconds of the worker's clock."""
 
     def __init__(
-        self,
-        membership: Membership,
-        limits: WorkerLimits,
-        operations: Operations,
-        leaf: LeafBypass,
-        recovery: Recovery,
-        fetching: Fetching,
-        stats: WorkerStats,
-        events: deque[Event],
-        requests: Requests,
-        now_us: int,
+        self, connection: Connection, recovery: Recovery, fetching: Fetching, requests: Requests, now_us: int
     ) -> None:
-        """Args: events: where what programs have to know is put."""
         self.error: TransportError | None = None
         """Why the connection has ended."""
         self.giving_up: failures.Reportable | None = None
@@ -63,15 +50,11 @@ class ServerLink:
         self.said_place = 0
         """How far we were when we last told."""
         self.requests = requests
-        requests.job, requests.epoch = membership.job, membership.epoch
-        self._membership = membership
-        self._limits = limits
-        self._operations = operations
-        self._leaf = leaf
-        self._recovery = recovery
-        self._fetching = fetching
-        self._stats = stats
-        self._events = events
+        self._membership, self._limits = connection.membership, connection.limits
+        requests.job, requests.epoch = self._membership.job, self._membership.epoch
+        self._operations, self._leaf = connection.operations, connection.leaf
+        self._recovery, self._fetching = recovery, fetching
+        self._stats, self._events = connection.stats, connection.events
         self._step = -1  # the newest that we have asked about
         self._of_step: set[int] = set()  # numbers of the questions about it that are not answered
         self._heard_us = now_us

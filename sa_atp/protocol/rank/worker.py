@@ -6,9 +6,7 @@ sending.py, and how long is too long in probe_timer.py. It knows neither sockets
 """
 
 import itertools
-from collections import deque
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -27,21 +25,18 @@ from sa_atp.protocol.packets.control import MalformedError, Request, decode_repl
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
-from sa_atp.protocol.rank.compiled.common_case import CommonCase, Kernels
+from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.compiled.steady import Steady
-from sa_atp.protocol.rank.events import Event, WorkerLimits, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import Event, WorkerLimits
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.sending import MAX_BURST, Sender
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.recovery.fetching import Fetching
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.server_link import ServerLink
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.sums.under_way import gather_at_most
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
@@ -63,50 +58,20 @@ class Worker:
         first_request: 32 random bits, so that replies to an earlier connection match nothing.
         kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
         """
-        self._common = None if kernels is None else CommonCase(kernels, membership)
-        self.membership = membership
-        self.limits = replace(limits or WorkerLimits())  # of our own: they may change
-        self.stats = WorkerStats()
-        self.round_trip = RoundTrip()
-        self.window = Window(membership.slot_count)
-        self._operations = Operations(membership)
-        self._events: deque[Event] = deque()
-        self._leaf = LeafBypass(membership)
-        self._probe_timer = ProbeTimer(
-            self.round_trip,
-            self.limits.operation_timeout_us,
-            now_us,
-            longest_refused_us=self.limits.server_timeout_us,
-        )
-        under_way = self._operations.under_way
-        self._recovery = Recovery(
-            membership, self._leaf, self.round_trip, self.window, self._probe_timer, self.stats, under_way
-        )
+        connection = Connection(membership, now_us, limits, kernels)
+        self.membership, self.limits, self.stats = membership, connection.limits, connection.stats
+        self.round_trip, self.window = connection.round_trip, connection.window
+        self._operations, self._leaf = connection.operations, connection.leaf
+        self._probe_timer, self._events = connection.probe_timer, connection.events
+        self._common = connection.common
         requests = Requests(first_number=first_request)
+        self._recovery = Recovery(connection)
         self._fetching = Fetching(membership, lambda: requests.answer_us)
-        self._receiver = Receiver(
-            membership,
-            self._operations,
-            self.round_trip,
-            self.window,
-            self._probe_timer,
-            self._recovery,
-            self._fetching,
-            self.stats,
-            self._events,
-            self._common,
-        )
-        self._sender = Sender(
-            membership, self._leaf, self.round_trip, self.window, self._recovery, self.stats, self._common, under_way
-        )
-        self._steady = None if self._common is None else Steady(
-            membership, self._operations, self.round_trip, self.window, self._probe_timer, self._recovery, self._receiver,
-            self.stats, self._common,
-        )  # fmt: skip
-        self._server = ServerLink(
-            membership, self.limits, self._operations, self._leaf, self._recovery, self._fetching, self.stats, self._events,
-            requests, now_us,
-        )  # fmt: skip
+        self._receiver = Receiver(connection, self._recovery, self._fetching)
+        self._sender = Sender(connection, self._recovery)
+        common = self._common
+        self._steady = None if common is None else Steady(connection, self._recovery, self._receiver, common)
+        self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
         self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
 
     @property
@@ -134,7 +99,7 @@ class Worker:
         return index
 
     def limit_operations(self, timeout_us: int) -> None:
-        """From now on an operation fails that makes no progress for so long."""
+        """Sets for how long an operation may make no progress before it fails."""
         self.limits.operation_timeout_us = self._probe_timer.longest_us = timeout_us
 
     def write_over(self, at_once: int = MAX_BURST) -> None:
@@ -173,7 +138,7 @@ class Worker:
         self._to_probe.append(operation)
 
     def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
-        """From when to when our first contribution to an operation left for the first time.
+        """Returns the times from which, and until which, our first contribution to an operation left for the first time.
 
         Nothing that was sent again is in it, nor what was waited for other workers in between (`Contribution.on_sent`).
         """
@@ -354,7 +319,7 @@ class Worker:
 
     @property
     def _fetch_us(self) -> int | None:
-        """When to go on asking for a sum that others have, and of which we have asked for results."""
+        """The time to go on asking for a sum that others have, and of which we have asked for results."""
         first = self._operations.oldest()
         return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
 
@@ -410,7 +375,7 @@ class Worker:
         return self.error is None and (is_silent or self._server.is_doubted(now_us))
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
-        """Nobody has these ports any more, their hosts say. (section 7.4)"""
+        """The hosts of these addresses say that no process has the port any more. (section 7.4)"""
         self._look_at_clock(now_us)
         member = self.membership
         if member.server_address in addresses:
@@ -419,11 +384,8 @@ class Worker:
             self._probe_timer.on_refused(now_us)
 
     def may_gather(self) -> int:
-        """How many datagrams may wait for us: a part of what is under way, so that the network does not run dry, and of
-        what is missing, so that the end does not come late.
-        """
-        under_way = self._operations.under_way
-        return 0 if self._recovery.waits_for_answers else min(under_way.in_flight // 2, under_way.missing // 8)
+        """How many datagrams may wait for us."""
+        return 0 if self._recovery.waits_for_answers else gather_at_most(self._operations.under_way)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 

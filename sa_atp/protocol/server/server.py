@@ -47,7 +47,6 @@ from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
-from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_EXPONENT, ROW_SEQ, ROW_START, ROW_TAG
 from sa_atp.protocol.server import job_status, sums, work_requests
 from sa_atp.protocol.server.admission import Admission
 from sa_atp.protocol.server.job import REPLIES_KEPT, Job, Member, State
@@ -131,14 +130,12 @@ class ParameterServer:
         if streams is None:
             return False
         lanes = lanes_of(burst.data, job.contribution_bits)
-        for row in streams.tolist():
-            start, end = row[ROW_START], row[ROW_END]
-            if not row[ROW_COLLIDED] and job.sums.keep_stream(
-                row[ROW_SEQ], row[ROW_EXPONENT], row[ROW_TAG], lanes[start:end]
-            ):
-                job.stats.results_kept += end - start
+        for stream in streams:
+            rows = slice(stream.start, stream.end)
+            if not stream.collided and job.sums.keep_stream(stream.seq, stream.exponent, stream.tag, lanes[rows]):
+                job.stats.results_kept += stream.end - stream.start
             else:
-                packets = burst.data[start:end]
+                packets = burst.data[rows]
                 self._on_packets(Kind.RESULT, job.number, headers(packets), packets, burst.address)
         return True
 

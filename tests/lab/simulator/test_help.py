@@ -60,7 +60,9 @@ def test_steal_computes_everything_once(pipelines: list[Pipeline], levels: int, 
 
 @pytest.mark.parametrize("help_grade", MODES)
 @pytest.mark.parametrize("number", [lambda step: 7, lambda step: step % 2, lambda step: 1000 - step])
-def test_step_numbers_may_repeat(pipelines: list[Pipeline], help_grade: HelpGrade, number: Callable[[int], int]) -> None:
+def test_step_numbers_may_repeat(
+    pipelines: list[Pipeline], help_grade: HelpGrade, number: Callable[[int], int]
+) -> None:
     """Assignments of the earlier step do not leak into the later one, where ranks would wait for work already done."""
     training = train(pipelines, 1, help_grade=help_grade, slowdown=slow(r1=4.0), number=number, steps=8)
     assert training.helped >= 7

@@ -12,15 +12,14 @@ from sa_atp.protocol.packets.header import HEADER, LANE, first_byte, headers, la
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import QUESTION_NUMBERS
 from sa_atp.protocol.packets.spec import Flag, Kind
-from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US, RoundTrip
-from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW, Window
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import WaitingFor, WorkerLimits
+from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US
+from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
+from sa_atp.protocol.rank.recovery.asking import is_lossy
 from sa_atp.protocol.rank.recovery.recovery import MAX_QUESTIONS, Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
-from sa_atp.protocol.rank.sums.operations import Operations
 from sa_atp.protocol.rank.worker import Worker
 
 SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
@@ -39,14 +38,10 @@ class Asker:
     """Recovery with all that it shares, and operations whose data may be sent."""
 
     def __init__(self, operations: int = 1, parts: int = 4, member: Membership = MEMBER) -> None:
-        self.stats = WorkerStats()
-        self.path = RoundTrip()
-        self.window = Window(MEMBER.slot_count)
-        self.probe_timer = ProbeTimer(self.path, 10_000_000, 0)
-        self.book = Operations(MEMBER)
-        self.recovery = Recovery(
-            member, LeafBypass(member), self.path, self.window, self.probe_timer, self.stats, self.book.under_way
-        )  # fmt: skip
+        connection = Connection(member, 0, WorkerLimits(operation_timeout_us=10_000_000))
+        self.stats, self.path, self.window = connection.stats, connection.round_trip, connection.window
+        self.probe_timer, self.book = connection.probe_timer, connection.operations
+        self.recovery = Recovery(connection)
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
             index, _ = self.book.begin(VALUES, None)
@@ -469,7 +464,7 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
     if known:
         asker.result(1, 4)
     asker.answer(8, OURS, 10_000, question=late)
-    assert asker.recovery.is_lossy != known
+    assert is_lossy(asker.recovery.asking, asker.book.under_way) != known
     asker.recovery.find_losses(asker.book.active(), 10_000)
     assert bool(asker.asked()) != known
     assert asker.answer(3, ALL, 50_000, Flag.FROM_PS, question=early) is None

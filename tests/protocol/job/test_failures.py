@@ -440,7 +440,7 @@ def test_ranks_that_sum_in_another_order_are_told(make: Callable[..., Cluster]) 
 
 def test_a_size_that_happens_to_look_right_is_found_out_one_operation_later(make: Callable[..., Cluster]) -> None:
     """Tags have eight bits: of sizes that need different fragments, one pair of 256 has the same."""
-    from sa_atp.protocol.rank.sums.operation import tag_of
+    from sa_atp.protocol.rank.sums.progress import tag_of
 
     values = next(v for v in range(200, 1_000_000, 64) if tag_of(0, v) == tag_of(0, 100))
     cluster = make()

@@ -24,9 +24,11 @@ from sa_atp.protocol.numbers.scaling import (
 )
 from sa_atp.protocol.packets.header import LANE
 from sa_atp.protocol.rank.sums.buffers import Buffers
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
-from sa_atp.protocol.rank.sums.operation import UNKNOWN, Changed, NotFinite, Operation
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
+from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 LANES = 64
 RANKS = 2  # with a contribution each

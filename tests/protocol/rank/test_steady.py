@@ -15,17 +15,13 @@ from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, va
 from sa_atp.basics.arrays import ByteRows
 from sa_atp.net.loop.compiled import steady_kernels, worker_kernels
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.packets import question_numbers
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
 from sa_atp.protocol.packets.spec import Flag, Kind
-from sa_atp.protocol.rank.compiled import kernels, steady
-from sa_atp.protocol.rank.compiled import steady_kernels as s
+from sa_atp.protocol.rank.compiled import steady
 from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.events import OperationDone
-from sa_atp.protocol.rank.pace import timing, window
 from sa_atp.protocol.rank.pace.sending import MAX_BURST
-from sa_atp.protocol.rank.recovery import recovery
 from sa_atp.protocol.rank.worker import Worker
 
 SEEDS = 50
@@ -63,9 +59,16 @@ class Twins:
     def check(self) -> None:
         """While it is lent, what the loop asks is answered by kernels."""
         if self.lent is not None:
-            numbers = self.lent.state[0]
-            assert self.kernels.due_us(numbers, self.lent.data_fragments) == self.plain.next_timer_us()
-            assert self.kernels.may_gather(numbers) == self.plain.may_gather()
+            flow = self.flow
+            assert self.kernels.due_us(flow) == self.plain.next_timer_us()
+            assert self.kernels.may_gather(flow) == self.plain.may_gather()
+
+    @property
+    def flow(self) -> np.void:
+        assert self.lent is not None
+        assert self.lent.state is not None
+        flow: np.void = self.lent.state.flow
+        return flow
 
     def receive(self, packets: ByteRows, address: tuple[str, int], now: int) -> None:
         self.plain.receive([Burst(address, packets.copy())], now)
@@ -74,7 +77,7 @@ class Twins:
             taken = self.kernels.receive(np.ascontiguousarray(packets).view(np.uint32).copy(), now, self.lent.state)
             self.taken += taken
             packets = packets[taken:]
-            if len(packets) or self.lent.state[0][s.N_PART]:
+            if len(packets) or self.flow["unfinished"]:
                 self.take_back()
         while self.lent is not None and len(packets) and packets.shape[1] == self.question_size:
             words = np.ascontiguousarray(packets[0]).view(np.uint32).copy()
@@ -99,9 +102,9 @@ class Twins:
                 self.take_back()
             else:
                 self.sent += count
-                assert bool(state_[0][s.N_HAS_MORE]) == self.plain.has_more
+                assert bool(self.flow["has_more"]) == self.plain.has_more
                 found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
-                if state_[0][s.N_ASKS]:
+                if self.flow["asks"]:
                     self.asked += 1
                     found.append(Burst(SWITCH, self.lent.question))
         if found is None:
@@ -215,16 +218,3 @@ def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyP
     assert sent > of_all / 6
     assert asked > SEEDS
     assert answered > SEEDS
-
-
-def test_what_kernels_have_as_constants_is_what_the_rules_say() -> None:
-    assert (s.MARK_GAIN, s.MIN_WINDOW, s.MIN_SLOTS) == (window.MARK_GAIN, window.MIN_WINDOW, window.MIN_SLOTS)
-    assert (s.MIN_TIMEOUT_US, s.MAX_TIMEOUT_US) == (timing.MIN_TIMEOUT_US, timing.MAX_TIMEOUT_US)
-    assert (s.LEAST_OF_SAMPLES, s.LONGEST_US) == (timing.LEAST_OF_SAMPLES, timing.LONGEST_US)
-    assert s.LEAST_REORDERING_US == timing.LEAST_REORDERING_US
-    assert s.QUESTION_FLAGS == question_numbers.QUESTION_FLAGS
-    assert (s.FLAG_FROM_PS, s.FLAG_CONGESTION) == (Flag.FROM_PS, Flag.CONGESTION)
-    assert (s.LEAST_QUESTIONS, s.MEASURE_EVERY_US) == (recovery.LEAST_QUESTIONS, recovery.MEASURE_EVERY_US)
-    for name, value in vars(kernels).items():
-        if name.isupper() and hasattr(s, name):
-            assert getattr(s, name) == value, name

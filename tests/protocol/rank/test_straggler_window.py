@@ -14,7 +14,8 @@ from sa_atp.protocol.packets.header import HEADER, first_byte, headers, lanes_of
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.events import WaitingFor
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW, MIN_WINDOW
-from sa_atp.protocol.rank.recovery.recovery import LEAST_QUESTIONS, QUESTIONS_A_WINDOW
+from sa_atp.protocol.rank.recovery.asking import LEAST_QUESTIONS
+from sa_atp.protocol.rank.recovery.recovery import QUESTIONS_A_WINDOW
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -223,7 +224,7 @@ def test_next_to_nothing_is_asked_while_results_come_and_the_slots_are_full() ->
 def test_what_is_lost_among_what_waits_is_found_without_results(lost: set[int]) -> None:
     """Two round trips after it was sent, where losses are known to happen."""
     leader = Leader(2 * SLOTS, lambda seq, time: time == 0 and seq in lost)
-    leader.worker._recovery._lossy_until = 1 << 40
+    leader.worker._recovery.asking.lossy_until = 1 << 40
     while len(leader.times) < SLOTS:
         leader.run(2 * ONE_WAY_US)
         assert leader.now_us < 2_000_000
@@ -251,7 +252,7 @@ def test_a_full_window_asks_again_though_older_results_come() -> None:
 
 def test_each_fragment_is_asked_for_about_once_where_something_is_lost() -> None:
     leader = Leader(2 * SLOTS, lambda seq, time: time == 0 and seq % 50 == 1)
-    leader.worker._recovery._lossy_until = 1 << 40
+    leader.worker._recovery.asking.lossy_until = 1 << 40
     leader.run(400_000)
     assert set(leader.times) == leader.held
     assert len(leader.asked_us) <= 1.3 * len(leader.sent_us) + 10

@@ -27,11 +27,13 @@ from sa_atp.protocol.numbers.scaling import (
 from sa_atp.protocol.packets.header import WORD, first_byte, size_of, words_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled import kernels as k
+from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, MOST_GAPS, Gap, State
+from sa_atp.protocol.rank.records import table
+from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
+from sa_atp.protocol.rank.sums.stamp import probes
 
-Streams = NDArray[np.int64]
-"""int64[streams, ROW_ITEMS], see kernels.streams."""
 STEADY_ROWS = 2048  # packets of one burst at most, for kernels of streams that flow
 BITMAP_WORD_BITS = 32  # kernels read packets in such words
 
@@ -74,25 +76,24 @@ class ResultStreams:
         self.job, self.epoch = job, epoch
         self._size = size_of(Kind.RESULT, lanes, contribution_bits)
         self.fan_in = _in_memory(fan_in, contribution_bits)
-        self.what = np.zeros(k.S_ITEMS, np.int64)
-        self.what[:] = (
-            first_byte(Kind.RESULT), job, epoch, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS,
-        )  # fmt: skip
-        self._rows: Streams = np.zeros((256, k.ROW_ITEMS), np.int64)
+        what = self.expected = table(k.Expected, 1)[0]
+        what["first_byte"], what["job"], what["epoch"] = first_byte(Kind.RESULT), job, epoch
+        what["congestion"], what["collision"], what["rare"] = Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS
+        self._rows = table(k.Stream, 256)
 
-    def find(self, packets: ByteRows) -> Streams | None:
+    def find(self, packets: ByteRows) -> list[k.Stream] | None:
         """See kernels.streams; None: there is something else among them, or they cannot be read as words."""
         words = None if packets.shape[1] != self._size else _words(packets)
         if words is None:
             return None
         if len(self._rows) < len(packets):
-            self._rows = np.zeros((2 * len(packets), k.ROW_ITEMS), np.int64)
-        count = self._kernels.streams(words, self.what, self.fan_in, self._rows)
-        return None if count < 0 else self._rows[:count]
+            self._rows = table(k.Stream, 2 * len(packets))
+        count = self._kernels.streams(words, self.expected, self.fan_in, self._rows)
+        return None if count < 0 else [k.Stream(*row) for row in self._rows[:count].tolist()]
 
 
 class CommonCase:
-    """Of one connection. Where it says no, nothing has changed."""
+    """Gives kernels what one connection has. Where a kernel refuses, nothing has changed."""
 
     def __init__(self, kernels: Kernels, membership: Membership) -> None:
         self._kernels = kernels
@@ -101,18 +102,17 @@ class CommonCase:
             kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes,
             contribution_bits=membership.contribution_bits,
         )  # fmt: skip
-        self._contribution = np.zeros(k.F_ITEMS, np.int64)
-        self._contribution[[k.F_FIRST, k.F_JOB, k.F_EPOCH, k.F_SLOT_BASE, k.F_SLOT_COUNT, k.F_LIMIT]] = (
-            first_byte(Kind.DATA), membership.job, membership.epoch, membership.slot_base, membership.slot_count,
-            1 << limit_bits(membership.contributions),
-        )  # fmt: skip
-        self._stream = np.zeros(k.T_ITEMS, np.int64)
-        self._stream[k.T_SUM_LIMIT :] = (
-            SUM_LIMIT, target_bits(membership.contributions), COARSE_BITS, HEADROOM_BITS, MIN_EXPONENT, MAX_EXPONENT,
-            membership.contribution_bits // BITMAP_WORD_BITS,
-        )  # fmt: skip
-        self._found = np.zeros(k.OUT_ITEMS, np.int64)
-        self._done = np.zeros((16, 2), np.int64)
+        what = self._contribution = table(k.Contribution, 1)[0]
+        what["first_byte"], what["job"], what["epoch"] = first_byte(Kind.DATA), membership.job, membership.epoch
+        what["slot_base"], what["slot_count"] = membership.slot_base, membership.slot_count
+        what["limit"] = 1 << limit_bits(membership.contributions)
+        part = self._part = table(k.Part, 1)[0]
+        part["sum_limit"], part["target_bits"] = SUM_LIMIT, target_bits(membership.contributions)
+        part["coarse_bits"], part["headroom_bits"] = COARSE_BITS, HEADROOM_BITS
+        part["min_exponent"], part["max_exponent"] = MIN_EXPONENT, MAX_EXPONENT
+        part["bitmap_words"] = membership.contribution_bits // BITMAP_WORD_BITS
+        self._found = table(k.Found, 1)[0]
+        self._done = table(k.Complete, 16)
 
     # --- out ------------------------------------------------------------------------------------------------------------
 
@@ -129,64 +129,70 @@ class CommonCase:
         if within < plan.scale_fragments or group.excluded or not (little_endian() and group.is_aligned):
             return 0
         what = self._contribution
-        what[k.F_FLAGS] = Flag.ON_BEHALF if group.bypass_leaf else 0
-        what[k.F_TAG] = operation.tag
-        what[k.F_SEQ] = operation.first_seq
+        what["flags"] = Flag.ON_BEHALF if group.bypass_leaf else 0
+        _describe(what, operation, attempt)
         bits = _in_memory(group.bits, self._member.contribution_bits)
-        what[k.F_DATA_START] = plan.data_start(attempt)
-        what[k.F_CHUNK_FRAGMENTS] = plan.chunk_fragments
-        what[k.F_ATTEMPT] = attempt
         words = packets.view(np.uint32)
         end = min(end, (attempt + 1) * plan.attempt_fragments)
         for n, part in enumerate(group.parts):
-            what[k.F_ADD] = n
+            what["add"] = n > 0
             written = self._kernels.fill(words, at, first, end, what, bits, operation.exponent, group.fits[n], part)
             end = first + written
         return int(end - first)
 
     # --- in -------------------------------------------------------------------------------------------------------------
 
-    def take(self, packets: ByteRows, stream: list[int], operation: Operation, local: int) -> Taken | None:
-        """Gives a stream to its operation. Args: stream: a row of `results.find`; local: place of its first fragment.
+    def take(self, packets: ByteRows, stream: k.Stream, operation: Operation, local: int) -> Taken | None:
+        """Gives a stream to its operation. Args: local: place of its first fragment.
 
         Returns: None if it is not the common case.
         """
         plan = operation.plan
-        if len(operation.groups) != 1 or stream[k.ROW_RARE]:
+        if len(operation.groups) != 1 or stream.rare:
             return None
-        start, end = stream[k.ROW_START], stream[k.ROW_END]
         attempt, within = divmod(local, plan.attempt_fragments)
-        if within < plan.scale_fragments or within + end - start > plan.attempt_fragments:
+        if within < plan.scale_fragments or within + stream.end - stream.start > plan.attempt_fragments:
             return None
-        what = self._stream
-        what[: k.T_SUM_LIMIT] = (
-            local, plan.data_start(attempt), plan.data_fragments, plan.chunk_fragments, attempt,
-            stream[k.ROW_EXPONENT], operation.groups[0].high,
-        )  # fmt: skip
+        part = self._part
+        part["local"], part["exponent"], part["high"] = local, stream.exponent, operation.groups[0].high
+        part["data_start"], part["data_fragments"] = plan.data_start(attempt), plan.data_fragments
+        part["chunk_fragments"], part["attempt"] = plan.chunk_fragments, attempt
         if len(self._done) < plan.chunks:
-            self._done = np.zeros((2 * plan.chunks, 2), np.int64)
-        found = operation.take_stream(self._kernels, packets.view(np.uint32), start, end, what, self._found, self._done)
+            self._done = table(k.Complete, 2 * plan.chunks)
+        words = packets.view(np.uint32)
+        found = operation.take_stream(self._kernels, words, stream.start, stream.end, part, self._found, self._done)
         return None if found is None else Taken(*found)
 
-    def lent(self, operation: Operation, group: ContributionGroup) -> tuple[NDArray[Any], ...] | None:
-        """What kernels of streams that flow are given of an operation and its only group, beside the connection's numbers:
-        in the order in which steady_kernels.receive takes it apart. None: it is not common.
+    def state(self, flow: np.void, operation: Operation, group: ContributionGroup) -> State | None:
+        """Makes the state of kernels for a stream that flows, of an operation and its only group; None: it is not common.
+
+        Args: flow: a Flow.
         """
         if not little_endian():
             return None
         plan, width = operation.plan, self._member.contribution_bits
-        fill, take = self._contribution.copy(), self._stream.copy()
-        fill[[k.F_FLAGS, k.F_TAG, k.F_SEQ, k.F_DATA_START, k.F_CHUNK_FRAGMENTS, k.F_ATTEMPT, k.F_ADD]] = (
-            0, operation.tag, operation.first_seq, plan.data_start(0), plan.chunk_fragments, 0, 0,
-        )  # fmt: skip
-        take[[k.T_DATA_START, k.T_DATA_FRAGMENTS, k.T_CHUNK_FRAGMENTS, k.T_ATTEMPT]] = (
-            plan.data_start(0), plan.data_fragments, plan.chunk_fragments, 0,
-        )  # fmt: skip
-        return (
-            fill, self.results.what, take, _in_memory(group.bits, width), self.results.fan_in,
-            np.zeros((STEADY_ROWS, k.ROW_ITEMS), np.int64), *operation.lent(), group.sent_us, group.order, group.tries,
-            group.marked_lost, group.fits[0], np.zeros(k.OUT_ITEMS, np.int64), np.zeros((plan.chunks, 2), np.int64),
-        )  # fmt: skip
+        contribution, part = self._contribution.copy(), self._part.copy()
+        contribution["flags"], contribution["add"] = 0, False
+        _describe(contribution, operation, 0)
+        part["data_start"], part["data_fragments"] = plan.data_start(0), plan.data_fragments
+        part["chunk_fragments"], part["attempt"] = plan.chunk_fragments, 0
+        return State(
+            flow=flow,
+            contribution=contribution,
+            expected=self.results.expected,
+            part=part,
+            found=table(k.Found, 1)[0],
+            bits=_in_memory(group.bits, width),
+            fan_in=self.results.fan_in,
+            rows=table(k.Stream, STEADY_ROWS),
+            sums=operation.sums,
+            sent=group.sent,
+            fits=group.fits[0],
+            done=table(k.Complete, plan.chunks),
+            asked=table(Asked, MOST_ASKED),
+            gaps=table(Gap, MOST_GAPS),
+            question=probes(self._member, operation, [plan.data_start(0)], [0]).view(np.uint32)[0],
+        )
 
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
         """The values that the sums of these chunks stand for. Returns: whether it could."""
@@ -194,6 +200,12 @@ class CommonCase:
             return False
         self._kernels.dequantise(sums, exponents, first, end, CHUNK_VALUES, UNKNOWN, out)
         return True
+
+
+def _describe(what: np.void, operation: Operation, attempt: int) -> None:
+    """Fills in the fields of a Contribution that follow from an operation."""
+    what["tag"], what["first_seq"], what["attempt"] = operation.tag, operation.first_seq, attempt
+    what["data_start"], what["chunk_fragments"] = operation.plan.data_start(attempt), operation.plan.chunk_fragments
 
 
 def _words(packets: ByteRows) -> NDArray[np.uint32] | None:

@@ -12,7 +12,7 @@ says is used as an index before it has been compared with what bounds it.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,21 +20,138 @@ from sa_atp.basics.arrays import Values
 
 HEADER_WORDS = 3  # of a header, before its bitmap
 
-# --- what packets of an operation are, as items of int64[...] -------------------------------------------------------------
-# fill
-(F_FIRST, F_FLAGS, F_JOB, F_EPOCH, F_TAG, F_SEQ, F_SLOT_BASE, F_SLOT_COUNT, F_DATA_START, F_CHUNK_FRAGMENTS, F_ATTEMPT,
- F_LIMIT, F_ADD, F_ITEMS) = range(14)  # fmt: skip
-# streams
-S_FIRST, S_JOB, S_EPOCH, S_CONGESTION, S_COLLISION, S_RARE, S_ITEMS = range(7)
-# a row that streams finds
-(ROW_START, ROW_END, ROW_SEQ, ROW_EXPONENT, ROW_TAG, ROW_MARKED, ROW_COLLIDED, ROW_RARE, ROW_ITEMS) = range(9)
-# take
-(T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_ATTEMPT, T_EXPONENT, T_HIGH, T_SUM_LIMIT, T_TARGET, T_COARSE,
- T_HEADROOM, T_LEAST, T_MOST, T_BITS_WORDS, T_ITEMS) = range(15)  # fmt: skip
-# what take finds
-OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED, OUT_ITEMS = range(7)
-# of a chunk's history, see numbers.scaling.ChunkHistory
-H_EXPONENT, H_FINEST, H_PATIENCE, H_CHANGED, H_ITEMS = range(5)
+# --- what kernels are given, as record classes (records.py) -------------------------------------------------------------
+
+
+class Contribution:
+    """What `fill` writes: fields of headers, and where the data of the operation's attempt begin."""
+
+    first_byte: int
+    flags: int
+    job: int
+    epoch: int
+    tag: int
+    first_seq: int
+    slot_base: int
+    slot_count: int
+    data_start: int
+    chunk_fragments: int
+    attempt: int
+    limit: int
+    """Quantised values are smaller."""
+    add: bool
+    """Whether to add the lanes to those that are there, instead of writing both."""
+
+
+class Expected:
+    """What results of a job look like, and which flags `streams` counts."""
+
+    first_byte: int
+    job: int
+    epoch: int
+    congestion: int
+    collision: int
+    rare: int
+
+
+class Stream(NamedTuple):
+    """Consecutive fragments with one exponent and tag, as `streams` finds them."""
+
+    start: int
+    end: int
+    """Rows of the packets."""
+    seq: int
+    exponent: int
+    tag: int
+    marked: int
+    collided: int
+    """How many carry the flag."""
+    rare: int
+    """Flags that are not of the common case."""
+
+
+class Part:
+    """Which part of an operation `take` is given, and the rules of scaling (numbers/scaling.py)."""
+
+    local: int
+    """Place of the first fragment."""
+    data_start: int
+    data_fragments: int
+    chunk_fragments: int
+    attempt: int
+    exponent: int
+    high: int
+    """Nothing at or above has been sent."""
+    sum_limit: int
+    target_bits: int
+    coarse_bits: int
+    headroom_bits: int
+    min_exponent: int
+    max_exponent: int
+    bitmap_words: int
+
+
+class Found:
+    """What `take` has found."""
+
+    fresh: int
+    newest_us: int
+    """When the newest fragment was sent that was sent once."""
+    flown: int
+    """Fragments that were in flight."""
+    complete: int
+    """Chunks whose sum the rules have to look at."""
+    accepted: int
+    last_accepted: int
+    """Chunks whose sum was as foretold, and the last of them."""
+
+
+class Complete(NamedTuple):
+    """A chunk whose sum is complete, and its largest absolute value."""
+
+    chunk: int
+    top: int
+
+
+class HistoryRow(NamedTuple):
+    """Of a chunk, see numbers.scaling.ChunkHistory."""
+
+    exponent: int
+    finest: int
+    patience: int
+    has_changed: bool
+
+
+class Sums(NamedTuple):
+    """Arrays of an operation that kernels read and write."""
+
+    pending: Any
+    """bool[fragments]."""
+    waiting: Any
+    """int32[chunks]: data fragments that are missing."""
+    exponents: Any
+    """int16[chunks]."""
+    attempts: Any
+    """int8[chunks]."""
+    accepted: Any
+    """bool[chunks]."""
+    lanes: Any
+    """int32[data fragments * lanes]."""
+    predicted: Any
+    """bool[chunks]: whose exponent is from a history."""
+    histories: Any
+    """HistoryRow[chunks]."""
+
+
+class Sent(NamedTuple):
+    """Arrays of a contribution group that kernels read and write, each with an item for a fragment."""
+
+    sent_us: Any
+    order: Any
+    tries: Any
+    lost: Any
+    ask_again_us: Any
+    held: Any
 
 
 def swapped(word: Any) -> Any:
@@ -50,7 +167,7 @@ def fill(
 
     Args:
         words: uint32[packets, 3 + words of the bitmap + lanes]. at: the row of the first.
-        what: int64[F_ITEMS]. F_ADD: to add the lanes to those that are there, instead of writing both.
+        what: a Contribution.
         bits: uint32[words of the bitmap], as they travel.
         exponents: int16[chunks].
         fits: int8[chunks]: attempt + 1 where a chunk's values are known to fit their exponent; filled in here.
@@ -61,28 +178,28 @@ def fill(
     header = 3 + bits.size
     lanes = words.shape[1] - header
     total = values.size
-    chunk_fragments = what[9]
-    attempt = what[10]
-    limit = np.float32(what[11])
-    add = what[12] != 0
-    top = np.uint32((what[0] << 24) | (what[1] << 16))
-    names = np.uint32((what[2] << 24) | (what[3] << 16) | what[4])
+    chunk_fragments = what.chunk_fragments
+    attempt = what.attempt
+    limit = np.float32(what.limit)
+    add = what.add
+    top = np.uint32((what.first_byte << 24) | (what.flags << 16))
+    names = np.uint32((what.job << 24) | (what.epoch << 16) | what.tag)
     checked = -1
     scale = np.float32(1.0)
-    begin = first - what[8]
+    begin = first - what.data_start
     if (
         lanes < 1
         or at < 0
         or at + end - first > words.shape[0]
         or chunk_fragments < 1
         or begin < 0
-        or (end - 1 - what[8]) * lanes >= total
-        or (end - 1 - what[8]) // chunk_fragments >= exponents.size
+        or (end - 1 - what.data_start) * lanes >= total
+        or (end - 1 - what.data_start) // chunk_fragments >= exponents.size
         or fits.size < exponents.size
     ):
         return 0
     for local in range(first, end):
-        fragment = local - what[8]
+        fragment = local - what.data_start
         chunk = fragment // chunk_fragments
         if chunk != checked:
             exponent = exponents[chunk]
@@ -100,8 +217,8 @@ def fill(
             checked = chunk
         row = words[at + local - first]
         if not add:
-            seq = (what[5] + local) & 0xFFFFFFFF
-            word = np.uint32(top | np.uint32(what[6] + seq % what[7]))
+            seq = (what.first_seq + local) & 0xFFFFFFFF
+            word = np.uint32(top | np.uint32(what.slot_base + seq % what.slot_count))
             row[0] = swapped(word)
             word = names | np.uint32((exponents[chunk] & 0xFF) << 8)
             row[1] = swapped(word)
@@ -132,9 +249,9 @@ def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
     """Divides results into streams: consecutive fragments with one exponent and tag.
 
     Args:
-        words: uint32[packets, 3 + words of the bitmap + lanes]. what: int64[S_ITEMS].
+        words: uint32[packets, 3 + words of the bitmap + lanes]. what: an Expected.
         bits: uint32[words of the bitmap], of a complete sum, as they travel.
-        found: int64[packets or more, ROW_ITEMS]: a row for each stream.
+        found: Stream[packets or more].
 
     Returns: how many there are; -1 if a packet is not a complete result of this job and epoch.
     """
@@ -146,9 +263,9 @@ def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
     for i in range(words.shape[0]):
         row = words[i]
         if (
-            np.int64(row[0] & np.uint32(0xFF)) != what[0]
-            or np.int64(row[1] & np.uint32(0xFF)) != what[1]
-            or np.int64((row[1] >> np.uint32(8)) & np.uint32(0xFF)) != what[2]
+            np.int64(row[0] & np.uint32(0xFF)) != what.first_byte
+            or np.int64(row[1] & np.uint32(0xFF)) != what.job
+            or np.int64((row[1] >> np.uint32(8)) & np.uint32(0xFF)) != what.epoch
         ):
             return -1
         for b in range(bits.size):
@@ -161,77 +278,56 @@ def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
         if seq != before + 1 or kind != stream:
             count += 1
             stream = kind
-            found[count, 0] = i
-            found[count, 2] = seq
+            found[count].start = i
+            found[count].seq = seq
             exponent = kind & 0xFF
-            found[count, 3] = exponent - 256 if exponent > 127 else exponent
-            found[count, 4] = kind >> 8
-            found[count, 5] = 0
-            found[count, 6] = 0
-            found[count, 7] = 0
-        found[count, 1] = i + 1
-        found[count, 5] += (flags & what[3]) != 0
-        found[count, 6] += (flags & what[4]) != 0
-        found[count, 7] |= flags & what[5]
+            found[count].exponent = exponent - 256 if exponent > 127 else exponent
+            found[count].tag = kind >> 8
+            found[count].marked = 0
+            found[count].collided = 0
+            found[count].rare = 0
+        found[count].end = i + 1
+        found[count].marked += (flags & what.congestion) != 0
+        found[count].collided += (flags & what.collision) != 0
+        found[count].rare |= flags & what.rare
         before = seq
     return count + 1
 
 
-def take(
-    words: Any,
-    start: int,
-    end: int,
-    what: Any,
-    pending: Any,
-    waiting: Any,
-    exponents: Any,
-    attempts: Any,
-    accepted: Any,
-    sums: Any,
-    predicted: Any,
-    histories: Any,
-    sent_us: Any,
-    tries: Any,
-    lost: Any,
-    found: Any,
-    done: Any,
-) -> bool:
+def take(words: Any, start: int, end: int, part: Any, sums: Any, sent: Any, found: Any, done: Any) -> bool:
     """Takes a stream of results, if all are data fragments that are missing, sent by us, and at the right exponent.
 
     Args:
         words: uint32[packets, 3 + words of the bitmap + lanes]; start, end: rows of the stream.
-        what: int64[T_ITEMS].
-        pending, waiting, exponents, attempts, accepted, sums: of the operation; sums: int32[fragments * lanes].
-        predicted: bool[chunks]: whose exponent is from a history, in histories: int16[chunks, H_ITEMS].
-        sent_us, tries, lost: of its only group. found: int64[OUT_ITEMS].
-        done: int64[chunks or more, 2]: chunks whose last fragment this was, and the largest absolute value of each; without
-            those whose sum is accepted here, since it is as the history foretold (ChunkHistory.too_coarse, after_sum).
+        part: a Part. sums: Sums of the operation; sent: Sent of its only group. found: a Found.
+        done: Complete[chunks or more]: chunks whose last fragment this was; without those whose sum is accepted here, since
+            it is as the history foretold (ChunkHistory.too_coarse, after_sum).
 
     Returns: whether they were taken; if not, nothing has changed.
     """
-    header = 3 + what[13]
+    header = 3 + part.bitmap_words
     lanes = words.shape[1] - header
     count = end - start
-    first = what[0]
-    fragment = first - what[1]
+    first = part.local
+    fragment = first - part.data_start
     if (
-        what[13] < 0
+        part.bitmap_words < 0
         or lanes < 1
         or start < 0
         or end > words.shape[0]
         or count <= 0
         or fragment < 0
-        or fragment + count > what[2]
-        or first + count > pending.size
-        or first + count > what[6]
-        or (fragment + count) * lanes > sums.size
+        or fragment + count > part.data_fragments
+        or first + count > sums.pending.size
+        or first + count > part.high
+        or (fragment + count) * lanes > sums.lanes.size
     ):
         return False
     for i in range(count):
-        if not pending[first + i]:
+        if not sums.pending[first + i]:
             return False
-    for chunk in range(fragment // what[3], (fragment + count - 1) // what[3] + 1):
-        if accepted[chunk] or attempts[chunk] != what[4] or exponents[chunk] != what[5]:
+    for chunk in range(fragment // part.chunk_fragments, (fragment + count - 1) // part.chunk_fragments + 1):
+        if sums.accepted[chunk] or sums.attempts[chunk] != part.attempt or sums.exponents[chunk] != part.exponent:
             return False
     newest = np.int64(0)
     flown = 0
@@ -240,26 +336,26 @@ def take(
     last_taken = -1
     at = fragment
     while at < fragment + count:
-        chunk = at // what[3]
-        stop = min(fragment + count, (chunk + 1) * what[3])
+        chunk = at // part.chunk_fragments
+        stop = min(fragment + count, (chunk + 1) * part.chunk_fragments)
         for place in range(at, stop):
             source = words[start + place - fragment, header:]
-            goal = sums[place * lanes : (place + 1) * lanes]
+            goal = sums.lanes[place * lanes : (place + 1) * lanes]
             for i in range(lanes):
                 word = source[i]
                 goal[i] = np.int32(swapped(word))
-            local = place + what[1]
-            pending[local] = False
-            if sent_us[local] != 0 and not lost[local]:
+            local = place + part.data_start
+            sums.pending[local] = False
+            if sent.sent_us[local] != 0 and not sent.lost[local]:
                 flown += 1
-            lost[local] = False
-        last = stop - 1 + what[1]
-        if tries[last] == 1:
-            newest = max(newest, sent_us[last])
-        waiting[chunk] -= stop - at
-        if waiting[chunk] == 0:
-            begin = chunk * what[3] * lanes
-            whole = sums[begin : min(begin + what[3] * lanes, what[2] * lanes)]
+            sent.lost[local] = False
+        last = stop - 1 + part.data_start
+        if sent.tries[last] == 1:
+            newest = max(newest, sent.sent_us[last])
+        sums.waiting[chunk] -= stop - at
+        if sums.waiting[chunk] == 0:
+            begin = chunk * part.chunk_fragments * lanes
+            whole = sums.lanes[begin : min(begin + part.chunk_fragments * lanes, part.data_fragments * lanes)]
             high = np.int32(0)
             low = np.int32(0)
             for i in range(whole.size):
@@ -269,28 +365,30 @@ def take(
             bits = 0
             while top >> bits:
                 bits += 1
-            lost_bits = what[8] - bits
-            coarse = lost_bits > what[9] and what[5] < what[12] and histories[chunk, 2] == 0
-            if what[4] == 0 and predicted[chunk] and top < what[7] and not coarse:
-                histories[chunk, 2] = max(0, histories[chunk, 2] - 1)
+            history = sums.histories[chunk]
+            lost_bits = part.target_bits - bits
+            coarse = lost_bits > part.coarse_bits and part.exponent < part.max_exponent and history.patience == 0
+            if part.attempt == 0 and sums.predicted[chunk] and top < part.sum_limit and not coarse:
+                history.patience = max(0, history.patience - 1)
                 if top:
-                    wanted = what[5] + lost_bits
-                    histories[chunk, 0] = max(what[11], min(wanted, histories[chunk, 1] - what[10], what[12]))
-                histories[chunk, 3] = 1
-                accepted[chunk] = True
+                    wanted = part.exponent + lost_bits
+                    wanted = min(wanted, history.finest - part.headroom_bits, part.max_exponent)
+                    history.exponent = max(part.min_exponent, wanted)
+                history.has_changed = True
+                sums.accepted[chunk] = True
                 taken += 1
                 last_taken = chunk
             else:
-                done[complete, 0] = chunk
-                done[complete, 1] = top
+                done[complete].chunk = chunk
+                done[complete].top = top
                 complete += 1
         at = stop
-    found[0] = count
-    found[1] = newest
-    found[2] = flown
-    found[3] = complete
-    found[4] = taken
-    found[5] = last_taken
+    found.fresh = count
+    found.newest_us = newest
+    found.flown = flown
+    found.complete = complete
+    found.accepted = taken
+    found.last_accepted = last_taken
     return True
 
 

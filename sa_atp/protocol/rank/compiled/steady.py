@@ -1,4 +1,4 @@
-"""When everything is as it should be: what a connection knows is lent to kernels, which go on by themselves. (protocol 5.8)
+"""A stream that flows: kernels go on with a connection by themselves, while nothing else happens. (protocol section 5.8)
 
 A stream flows if there is one operation under way, with contributions of our own that have never been sent twice, at
 exponents that a history foretells; results come in, nothing was lost lately, and nobody has asked for anything. Then a turn
@@ -9,70 +9,50 @@ should be. The rules go on from there.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows, Values
-from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.packets.header import first_byte, header_bytes, size_of
+from sa_atp.protocol.packets.header import first_byte, size_of
 from sa_atp.protocol.packets.spec import Kind
-from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.compiled.common_case import CommonCase
-from sa_atp.protocol.rank.events import WorkerStats
+from sa_atp.protocol.rank.compiled.kernels import Stream
+from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, Flow, State
+from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.timing import RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.records import set_values, table, values_of
+from sa_atp.protocol.rank.recovery.asking import Asked, Asking
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.operations import Operations
-from sa_atp.protocol.rank.sums.stamp import probes
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions
+from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 
 
 class Steady:
-    """Of one connection. Between `enter` and `leave` nothing of the connection may be asked or told."""
+    """Copies a connection into a Flow for kernels, and back. Between `enter` and `leave` nobody else may use it."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        operations: Operations,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        recovery: Recovery,
-        receiver: Receiver,
-        stats: WorkerStats,
-        common: CommonCase,
-    ) -> None:
-        self._member = membership
-        self._operations = operations
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._recovery = recovery
-        self._receiver = receiver
-        self._stats = stats
-        self._common = common
+    def __init__(self, connection: Connection, recovery: Recovery, receiver: Receiver, common: CommonCase) -> None:
+        member = connection.membership
+        self._operations, self._under_way = connection.operations, connection.under_way
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer, self._stats = connection.probe_timer, connection.stats
+        self._recovery, self._receiver, self._common = recovery, receiver, common
         self._operation: Operation | None = None
-        self._numbers = np.zeros(s.N_ITEMS, np.int64)
-        self._numbers[s.N_SLOT_COUNT] = membership.slot_count
-        self._numbers[s.N_SIZE] = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
-        self._numbers[s.N_REPLY], self._numbers[s.N_IS_FLAT] = first_byte(Kind.PROBE_REPLY), membership.levels <= 1
-        self._reals = np.zeros(s.R_ITEMS)
-        self._asked = np.zeros((s.MOST_ASKED, s.Q_ITEMS), np.int64)
-        self._known = 0  # questions of these that the rules have asked
-        self._gaps = np.zeros((s.MOST_GAPS, 2), np.int64)
-        self.question: ByteRows = np.zeros((1, header_bytes(membership.contribution_bits)), np.uint8)
-        """uint8[1, bytes of a header]: what leaves behind what a kernel has written, where it says so."""
-        self.state: tuple[NDArray[Any], ...] = ()
-        """What kernels are given of the operation: see `Operation.lent`, in the order in which `receive` takes it apart."""
+        flow = self._flow = table(Flow, 1)[0]
+        flow["size"] = size_of(Kind.DATA, member.lanes, member.contribution_bits)
+        flow["reply"], flow["is_flat"] = first_byte(Kind.PROBE_REPLY), member.levels <= 1
+        self._known = 0  # questions in State.asked that the rules have asked
+        self.state: State | None = None
+        """What kernels are given of the operation; None: of none."""
         self.values: Values = np.zeros(0, np.float32)
         """float32[values]: what is contributed."""
 
     def enter(self, due_us: int, said_place: int, tell: int, now_us: int) -> bool:
-        """Lends what the connection knows, if a stream flows.
+        """Writes what the connection knows into `state`, if a stream flows. Returns: whether one does.
 
         Args:
             due_us: when somebody else's timer is due.
@@ -84,7 +64,7 @@ class Steady:
         operation = next(iter(active))
         if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
             return False
-        group, under_way = operation.groups[0], self._operations.under_way
+        group, under_way = operation.groups[0], self._under_way
         if (
             operation.missing != under_way.missing
             or group.in_flight != under_way.in_flight
@@ -95,76 +75,78 @@ class Steady:
             return False
         if operation is not self._operation and not self._begin(operation, group):
             return False
-        numbers, (first, end) = self._numbers, group.fresh_range
-        numbers[: s.N_IN_FLIGHT] = *self._window.counted(), *self._round_trip.counted()
-        numbers[s.N_IN_FLIGHT : s.N_LOW] = under_way.in_flight, under_way.missing, under_way.sent, under_way.out
-        numbers[s.N_LOW : s.N_FRESH_FIRST] = *operation.counted(), *group.counted()
-        numbers[s.N_FRESH_FIRST : s.N_FIRST_SEQ] = first, end, group.sending[-1][1]
-        numbers[s.N_SAID_PLACE], numbers[s.N_TELL], numbers[s.N_DUE] = said_place, tell, due_us
-        numbers[s.N_SINCE : s.N_DUE] = *self._probe_timer.counted(), *self._recovery.counted()
-        numbers[s.N_RESULTS] = numbers[s.N_CONGESTED] = numbers[s.N_PART] = 0
-        numbers[s.N_ASKED : s.N_LAST_ASKED] = numbers[s.N_GAPS] = 0
-        numbers[s.N_LAST_ASKED], waiting = self._recovery.asked_of(operation)
-        self._known = 0 if waiting is None else min(len(waiting), s.MOST_ASKED // 2)
-        numbers[s.N_OTHERS_WAIT], numbers[s.N_ASKED] = waiting is None or self._known < len(waiting), self._known
-        if waiting and self._known:
-            self._asked[: self._known, : s.Q_IS_ANSWERED] = waiting[: self._known]
-            self._asked[: self._known, s.Q_IS_ANSWERED] = 0
-        self._reals[:] = self._window.sizes()
+        assert self.state is not None
+        waiting, questions = self._recovery.waiting, self._recovery.open_of(operation)
+        self._known = 0 if questions is None else min(len(questions), MOST_ASKED // 2)
+        if questions and self._known:
+            self.state.asked[: self._known] = [
+                Asked(*question, is_answered=False) for question in questions[: self._known]
+            ]
+        fresh_first, fresh_end = group.fresh_range
+        flow = self._flow
+        for name, (kind, known) in self._records(operation, group).items():
+            flow[name] = values_of(kind, known)
+        for name, value in {
+            "fresh_first": fresh_first, "fresh_end": fresh_end, "sending_last_us": group.sending[-1][1],
+            "said_place": said_place, "tell_after": tell, "due_us": due_us,
+            "results": 0, "congested": 0, "unfinished": 0, "gaps": 0, "first_open": 0, "answered": 0,
+            "asked": self._known, "waiting": waiting, "last_asked": self._recovery.last_asked_of(operation),
+            "others_wait": questions is None or self._known < len(questions),
+        }.items():  # fmt: skip
+            flow[name] = value
         return True
+
+    def _records(self, operation: Operation, group: ContributionGroup) -> dict[str, tuple[type, Any]]:
+        """The objects whose fields are part of a Flow: for each field of Flow, the record class and the object."""
+        return {
+            "window": (Window, self._window), "round_trip": (RoundTrip, self._round_trip),
+            "under_way": (UnderWay, self._under_way), "timer": (ProbeTimer, self._probe_timer),
+            "asking": (Asking, self._recovery.asking), "progress": (Progress, operation), "group": (Transmissions, group),
+        }  # fmt: skip
 
     def _begin(self, operation: Operation, group: ContributionGroup) -> bool:
         """Looks at what does not change as long as an operation lasts. Returns: whether that is common."""
-        lent = self._common.lent(operation, group)
-        if lent is None:
+        state = self._common.state(self._flow, operation, group)
+        if state is None:
             return False
-        self._operation = operation
-        self.question[:] = probes(self._member, operation, [operation.plan.data_start(0)], [0])
-        words = self.question.view(np.uint32)[0]
-        self.state = (
-            self._numbers, self._reals, *lent, group.ask_again_us, group.held, self._asked, self._gaps, words,
-        )  # fmt: skip
-        self.values = group.parts[0]
-        self._numbers[s.N_FIRST_SEQ], self._numbers[s.N_TAG] = operation.first_seq, operation.tag
-        self._numbers[s.N_PLACE] = self._operations.place_of(operation)
+        self._operation, self.state, self.values = operation, state, group.parts[0]
+        self._flow["data_fragments"] = operation.plan.data_fragments
+        self._flow["place"] = self._operations.place_of(operation)
         return True
 
     @property
-    def data_fragments(self) -> int:
-        assert self._operation is not None
-        return self._operation.plan.data_fragments
+    def question(self) -> ByteRows:
+        """uint8[1, bytes of a header]: what leaves behind what a kernel has written, where it says so."""
+        assert self.state is not None
+        return self.state.question.view(np.uint8).reshape(1, -1)
 
     def leave(self, now_us: int) -> None:
-        """Takes back what was lent, as it is now, and does what is the rules' of the last stream. Args: when it came."""
-        operation, numbers = self._operation, self._numbers.tolist()
+        """Writes what kernels have changed back, and finishes their last stream. Args: now_us: when it came."""
+        operation, state = self._operation, self.state
         assert operation is not None
-        (group,), under_way, stats = operation.groups, self._operations.under_way, self._stats
-        stats.fragments_sent += numbers[s.N_SENT] - under_way.sent
-        stats.results += numbers[s.N_RESULTS]
-        stats.congested += numbers[s.N_CONGESTED]
-        self._window.set_counted(numbers[: s.N_SMOOTHED], self._reals.tolist())
-        self._round_trip.set_counted(numbers[s.N_SMOOTHED : s.N_IN_FLIGHT])
-        if numbers[s.N_SENT] > under_way.sent:
-            self._recovery.has_sent(operation, numbers[s.N_HIGH] - 1)
-            for end_us, first_us in self._gaps[: numbers[s.N_GAPS]].tolist():
+        assert state is not None
+        (group,), stats, flow, sent = operation.groups, self._stats, self._flow, self._under_way.sent
+        for name, (kind, known) in self._records(operation, group).items():
+            set_values(kind, known, flow[name].item())
+        stats.results += int(flow["results"])
+        stats.congested += int(flow["congested"])
+        stats.probe_replies += int(flow["answered"])
+        newly = self._under_way.sent - sent
+        if newly:
+            stats.fragments_sent += newly
+            self._recovery.has_sent(operation, group.high - 1)
+            for end_us, first_us in state.gaps[: flow["gaps"]].tolist():
                 group.sending[-1] = (group.sending[-1][0], end_us)
                 group.sending.append((first_us, first_us))
-            group.sending[-1] = (group.sending[-1][0], numbers[s.N_SENDING_LAST])
-        under_way.in_flight, under_way.missing, under_way.sent, under_way.out = numbers[s.N_IN_FLIGHT : s.N_LOW]
-        operation.set_counted(*numbers[s.N_LOW : s.N_HIGH], missing=under_way.missing)
-        group.set_counted(numbers[s.N_HIGH : s.N_FRESH_FIRST], under_way.in_flight)
-        group.set_fresh_range(numbers[s.N_FRESH_FIRST], numbers[s.N_FRESH_END])
-        self._probe_timer.set_counted(*numbers[s.N_SINCE : s.N_RESULTS_US])
-        self._recovery.on_results(numbers[s.N_RESULTS_US])
-        if numbers[s.N_ASKED]:
-            self._recovery.has_asked(operation, self._asked[: numbers[s.N_ASKED]].tolist(), self._known)
-        stats.probe_replies += numbers[s.N_ANSWERED]
-        self._round_trip.has_answered(numbers[s.N_ANSWERED])
-        if numbers[s.N_PART]:
-            stream = self.state[s.A_ROWS][numbers[s.N_PART_ROW]].tolist()
-            self._receiver.follow(operation, stream, self.state[s.A_FOUND], self.state[s.A_DONE], now_us)
+            group.sending[-1] = (group.sending[-1][0], int(flow["sending_last_us"]))
+        group.set_fresh_range(int(flow["fresh_first"]), int(flow["fresh_end"]))
+        asked = [Asked(*row) for row in state.asked[: flow["asked"]].tolist()]
+        self._recovery.has_asked(operation, asked, self._known)
+        if flow["unfinished"]:
+            stream = Stream(*state.rows[flow["unfinished_row"]].item())
+            self._receiver.follow(operation, stream, state.found, state.done, now_us)
 
     def forget(self, operation: Operation) -> None:
-        """It is over: its arrays and its values are not ours any more."""
+        """Drops the arrays and values of an operation that is over."""
         if operation is self._operation:
-            self._operation, self.state, self.values = None, (), np.zeros(0, np.float32)
+            self._operation, self.state, self.values = None, None, np.zeros(0, np.float32)

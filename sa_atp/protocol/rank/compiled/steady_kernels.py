@@ -1,65 +1,133 @@
 """A stream that flows, in one pass over memory: what a connection does with results, and what leaves then, where all is as
 it should be. Functions that are compiled where speed counts, see kernels.py, whose conventions these share.
 
-What they do the rules do as well, for every case (`Worker.receive`, `Worker.transmit` and what those ask: windows, round
-trip, losses by order, questions); test_steady.py holds the two together. Whoever calls them waits, sends
-and takes for as long as they say that this is theirs, and the rules see one summary of it all. (steady.py)
+The rules that they call are those of the connection itself, over a record of the same fields (records.py). What remains
+here, the rules do for every case (`Worker.receive`, `Worker.transmit` and what those ask); test_steady.py holds the two
+together. Whoever calls these waits, sends and takes for as long as they say that this is theirs. (steady.py)
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from sa_atp.protocol.packets.question_numbers import QUESTION_FLAGS
+from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.kernels import fill, streams, swapped, take
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_news, on_sent, until_us
+from sa_atp.protocol.rank.pace.timing import RoundTrip, answer_us, usual_reordering_us
+from sa_atp.protocol.rank.pace.timing import answer as time_answer
+from sa_atp.protocol.rank.pace.timing import result as time_result
+from sa_atp.protocol.rank.pace.window import Window, on_left, on_results
+from sa_atp.protocol.rank.recovery.asking import (
+    Asking,
+    is_answer_late,
+    is_due_while_results_flow,
+    is_late_news,
+    late_before_us,
+    results_flow,
+    room_for_questions,
+    waits_for_answers,
+)
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, miss, on_taken
+from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to, gather_at_most, in_network
 
-# --- what a connection knows, as items of int64[N_ITEMS] ----------------------------------------------------------------
-# of its network window (Window.counted), round trip (RoundTrip.counted), and of all that is under way (UnderWay)
-(N_ROUND_ENDS, N_HEARD, N_MARKED, N_COLLIDED, N_LEFT, N_LOST, N_SHRUNK) = range(7)
-(N_SMOOTHED, N_DEVIATION, N_SAMPLES, N_LEAST, N_LEAST_BEFORE) = range(7, 12)
-(N_IN_FLIGHT, N_MISSING, N_SENT, N_OUT) = range(12, 16)
-# of its only operation, and of that one's only group; fresh: what may be sent for the first time; place, said: where the
-# operation begins, and how far the parameter server has been told that we are, and after how many more it is told again
-(N_LOW, N_RESOLVED, N_HIGH, N_NEWEST_DONE, N_ASKED_BEFORE, N_LATE_UP_TO, N_ASKED_UP_TO, N_FRESH_FIRST, N_FRESH_END,
- N_SENDING_LAST, N_FIRST_SEQ, N_TAG, N_PLACE, N_SAID_PLACE, N_TELL) = range(16, 31)  # fmt: skip
-# of silence, and of questions
-(N_SINCE, N_PROGRESS, N_RESULTS_US, N_ASKED_US, N_BEHIND, N_QUESTIONS) = range(31, 37)
-# when somebody else's timer is due; what does not change; what the functions here say: see `receive` and `transmit`
-(N_DUE, N_SLOT_COUNT, N_SIZE, N_RESULTS, N_CONGESTED, N_HAS_MORE, N_PART, N_PART_ROW) = range(37, 45)
-# of what was asked lately: how many questions, of these not answered: the first, how many were answered here; the last
-# fragment that has ever been asked for, and whether other questions wait for an answer; whether one leaves behind
-# what was written; how an answer begins
-(N_ASKED, N_FIRST_OPEN, N_ANSWERED, N_LAST_ASKED, N_OTHERS_WAIT, N_ASKS, N_REPLY) = range(45, 52)
-# gaps between first transmissions, see ContributionGroup.on_sent; contributions of a member that has no leaf between
-N_GAPS, N_IS_FLAT = range(52, 54)
-N_ITEMS = 54
-# ... and of float64[R_ITEMS]: of its windows
-R_NETWORK, R_SLOTS, R_THRESHOLD, R_MARKED_SHARE, R_LOST_SHARE, R_ITEMS = range(6)
-
-# which of the arrays of a state have: the streams that `receive` has found; what of a chunk is the rules'; the questions;
-# the words of one
-A_ROWS, A_FOUND, A_DONE, A_ASKED, A_QUESTION = 7, 21, 22, 25, 27
-# Questions that wait for an answer, or were asked meanwhile, in order, as int64[MOST_ASKED, Q_ITEMS]: of which fragment,
-# when, the newest transmission then, and whether it is answered. int64[MOST_GAPS, 2]: when the last transmission before a
-# gap left, and the first after it.
 MOST_ASKED, MOST_GAPS = 256, 256
-Q_LOCAL, Q_ASKED_US, Q_BEHIND, Q_IS_ANSWERED, Q_ITEMS = range(5)
-
-# As in window.py, timing.py, recovery.py, probe_timer.py and kernels.py, which a test compares: compiled code has them as
-# constants
-MARK_GAIN, MIN_WINDOW, MIN_SLOTS = 1 / 16, 4.0, 2.0
-MIN_TIMEOUT_US, MAX_TIMEOUT_US, LEAST_OF_SAMPLES, LONGEST_US, LEAST_REORDERING_US = 2_000, 100_000, 1024, 1 << 40, 250
-LEAST_QUESTIONS, MEASURE_EVERY_US = 32, 10_000
-QUESTION_FLAGS, FLAG_FROM_PS, FLAG_CONGESTION = 0x6A, 0x01, 0x10
-F_DATA_START, F_CHUNK_FRAGMENTS = 8, 9
-S_JOB, S_EPOCH = 1, 2
-T_LOCAL, T_DATA_START, T_DATA_FRAGMENTS, T_CHUNK_FRAGMENTS, T_EXPONENT, T_HIGH = 0, 1, 2, 3, 5, 6
-ROW_START, ROW_END, ROW_SEQ, ROW_EXPONENT, ROW_TAG, ROW_MARKED, ROW_COLLIDED, ROW_RARE = range(8)
-OUT_FRESH, OUT_NEWEST, OUT_FLOWN, OUT_DONE, OUT_ACCEPTED, OUT_LAST_ACCEPTED = range(6)
+FLAG_FROM_PS, FLAG_CONGESTION = int(Flag.FROM_PS), int(Flag.CONGESTION)
 
 
-def answer_us(numbers: Any) -> int:
-    """RoundTrip.answer_us"""
-    return int(max(MIN_TIMEOUT_US, numbers[N_SMOOTHED] + 4 * numbers[N_DEVIATION]))
+class Flow:
+    """What a connection knows while a stream flows: a record class (records.py)."""
+
+    window: Window
+    round_trip: RoundTrip
+    under_way: UnderWay
+    timer: ProbeTimer
+    asking: Asking
+    progress: Progress
+    """Of the only operation."""
+    group: Transmissions
+    """Of its only group."""
+    fresh_first: int
+    fresh_end: int
+    """What may be sent for the first time."""
+    sending_last_us: int
+    """When the group's newest transmission left, see ContributionGroup.on_sent."""
+    data_fragments: int
+    size: int
+    """Bytes of a fragment."""
+    place: int
+    """Where the operation begins."""
+    said_place: int
+    tell_after: int
+    """How far we were when the parameter server was told, and after how many more fragments it is told anew."""
+    due_us: int
+    """When somebody else's timer is due."""
+    reply: int
+    """How an answer begins."""
+    is_flat: bool
+    """Whether there is no leaf between us and the switch that sums."""
+    results: int
+    congested: int
+    """Counters (WorkerStats), from zero."""
+    unfinished: int
+    """So many of the results that `receive` took last are in the sums, and nothing else has followed from that yet, since
+    the rules have to look at a chunk."""
+    unfinished_row: int
+    """Their stream, in State.rows."""
+    has_more: bool
+    """Whether there may be more to send at once than `transmit` has just written."""
+    asks: bool
+    """Whether State.question has to leave behind what `transmit` has just written."""
+    asked: int
+    """Rows of State.asked."""
+    first_open: int
+    """The first of these that is not answered."""
+    answered: int
+    """How many were answered here."""
+    waiting: int
+    """Fragments of which an answer is waited for."""
+    last_asked: int
+    """The last fragment that has ever been asked for."""
+    others_wait: bool
+    """Whether questions wait for an answer that are not in State.asked."""
+    gaps: int
+    """Rows of State.gaps."""
+
+
+class Gap(NamedTuple):
+    """Between first transmissions: when the last before it left, and the first after it."""
+
+    end_us: int
+    first_us: int
+
+
+class State(NamedTuple):
+    """What kernels are given of a connection whose stream flows; records and arrays are read and written."""
+
+    flow: Any
+    """Flow."""
+    contribution: Any
+    expected: Any
+    part: Any
+    found: Any
+    """See kernels.py, as of `sums` and `sent`."""
+    bits: Any
+    fan_in: Any
+    """uint32[words of the bitmap]: our contributions, and all, as they travel."""
+    rows: Any
+    """Stream[packets of a burst at most]."""
+    sums: Any
+    sent: Any
+    fits: Any
+    """int8[chunks], see kernels.fill."""
+    done: Any
+    """Complete[chunks]."""
+    asked: Any
+    """Asked[MOST_ASKED], in order."""
+    gaps: Any
+    """Gap[MOST_GAPS]."""
+    question: Any
+    """uint32[words of a header]: what leaves behind contributions where `Flow.asks`."""
 
 
 def lowest(low: int, pending: Any) -> int:
@@ -69,134 +137,60 @@ def lowest(low: int, pending: Any) -> int:
     return low
 
 
-def timed(numbers: Any, elapsed_us: int) -> None:
-    """RoundTrip.result"""
-    if elapsed_us < numbers[N_SMOOTHED]:
-        sampled(numbers, elapsed_us)
-
-
-def sampled(numbers: Any, elapsed_us: int) -> None:
-    """RoundTrip.answer, but for how many there were"""
-    if numbers[N_SAMPLES] == 0:
-        numbers[N_SMOOTHED] = elapsed_us
-        numbers[N_DEVIATION] = elapsed_us // 2
-    else:
-        error = elapsed_us - numbers[N_SMOOTHED]
-        numbers[N_SMOOTHED] += error // 8
-        numbers[N_DEVIATION] += (abs(error) - numbers[N_DEVIATION]) // 4
-    numbers[N_SAMPLES] += 1
-    if numbers[N_SAMPLES] % LEAST_OF_SAMPLES == 0:
-        numbers[N_LEAST_BEFORE] = numbers[N_LEAST]
-        numbers[N_LEAST] = LONGEST_US
-    numbers[N_LEAST] = min(numbers[N_LEAST], elapsed_us)
-
-
-def end_round(numbers: Any, reals: Any, next_end_us: int) -> None:
-    """Window._end_round"""
-    if numbers[N_HEARD]:
-        share = numbers[N_MARKED] / numbers[N_HEARD]
-        reals[R_MARKED_SHARE] += MARK_GAIN * (share - reals[R_MARKED_SHARE])
-    if numbers[N_LEFT] + numbers[N_LOST]:
-        share = min(1.0, numbers[N_LOST] / max(1, numbers[N_LEFT]))
-        reals[R_LOST_SHARE] += MARK_GAIN * (share - reals[R_LOST_SHARE])
-    if numbers[N_MARKED] and not numbers[N_SHRUNK]:
-        reals[R_NETWORK] = max(reals[R_NETWORK] * (1 - reals[R_MARKED_SHARE] / 2), MIN_WINDOW)
-        reals[R_THRESHOLD] = reals[R_NETWORK]
-    if numbers[N_COLLIDED]:
-        reals[R_SLOTS] = max(reals[R_SLOTS] / 2, MIN_SLOTS)
-    numbers[N_HEARD] = numbers[N_MARKED] = numbers[N_COLLIDED] = numbers[N_LEFT] = numbers[N_LOST] = 0
-    numbers[N_SHRUNK] = 0
-    numbers[N_ROUND_ENDS] = next_end_us
-
-
-def counted(numbers: Any, reals: Any, results: int, marked: int, collided: int, left: int, now_us: int) -> None:
-    """Receiver._count_news, and Window.on_results"""
-    numbers[N_RESULTS] += results
-    numbers[N_CONGESTED] += marked
-    numbers[N_SINCE] = numbers[N_PROGRESS] = numbers[N_RESULTS_US] = now_us
-    numbers[N_COLLIDED] += collided
-    if collided == 0:
-        reals[R_SLOTS] = min(reals[R_SLOTS] + results / reals[R_SLOTS], np.float64(numbers[N_SLOT_COUNT]))
-    on_left(numbers, reals, left, results, marked, now_us)
-
-
-def on_left(numbers: Any, reals: Any, left: int, heard: int, marked: int, now_us: int) -> None:
-    """Window.on_left"""
-    numbers[N_HEARD] += heard
-    numbers[N_MARKED] += marked
-    numbers[N_LEFT] += left
-    if marked == 0:
-        if reals[R_NETWORK] < reals[R_THRESHOLD]:
-            reals[R_NETWORK] += left
-        else:
-            reals[R_NETWORK] += left / reals[R_NETWORK]
-    elif reals[R_NETWORK] < reals[R_THRESHOLD]:
-        reals[R_THRESHOLD] = reals[R_NETWORK]
-    reals[R_NETWORK] = min(reals[R_NETWORK], np.float64(numbers[N_SLOT_COUNT]))
-    if now_us >= numbers[N_ROUND_ENDS]:
-        end_round(numbers, reals, now_us + numbers[N_SMOOTHED])
-
-
 def receive(words: Any, now_us: int, state: Any) -> int:
     """Takes packets from the switch or the parameter server, as far as they are results that our only operation waits for.
 
     Args:
         words: uint32[packets, 3 + words of the bitmap + lanes].
-        state: see Steady.state.
+        state: a State.
 
-    Returns: how many were taken, from the first on; the next one is for the rules. N_PART: of these the last so many are in
-        the sums, and nothing else has followed from that yet: the rules have to look at a chunk. N_PART_ROW: their stream.
+    Returns: how many were taken, from the first on; the next one is for the rules. See `Flow.unfinished`.
     """
-    (
-        numbers, reals, _, stream_what, take_what, _, fan_in, rows, pending, waiting, exponents, attempts, accepted, sums,
-        predicted, histories, sent_us, order, tries, lost, _, found, done, _, _, _, _, _,
-    ) = state  # fmt: skip
-    numbers[N_PART] = 0
+    flow, part, rows, found = state.flow, state.part, state.rows, state.found
+    flow.unfinished = 0
     if words.shape[0] > rows.shape[0]:
         return 0
-    count = streams(words, stream_what, fan_in, rows)
-    data_start = take_what[T_DATA_START]
-    data_end = data_start + take_what[T_DATA_FRAGMENTS]
+    count = streams(words, state.expected, state.fan_in, rows)
+    data_start = part.data_start
+    data_end = data_start + part.data_fragments
     for i in range(count):
-        start = rows[i, ROW_START]
-        fragments = rows[i, ROW_END] - start
-        local = (rows[i, ROW_SEQ] - numbers[N_FIRST_SEQ]) & 0xFFFFFFFF
+        start = rows[i].start
+        fragments = rows[i].end - start
+        local = (rows[i].seq - flow.progress.first_seq) & 0xFFFFFFFF
         if (
-            rows[i, ROW_RARE] != 0
-            or rows[i, ROW_TAG] != numbers[N_TAG]
+            rows[i].rare != 0
+            or rows[i].tag != flow.progress.tag
             or local < data_start
             or local + fragments > data_end
-            or fragments >= numbers[N_MISSING]  # all is there: the sum is done
+            or fragments >= flow.under_way.missing  # all is there: the sum is done
         ):
             return int(start)
-        take_what[T_LOCAL] = local
-        take_what[T_EXPONENT] = rows[i, ROW_EXPONENT]
-        take_what[T_HIGH] = numbers[N_HIGH]
-        if not take(
-            words, start, rows[i, ROW_END], take_what, pending, waiting, exponents, attempts, accepted, sums, predicted,
-            histories, sent_us, tries, lost, found, done,
-        ):  # fmt: skip
+        part.local = local
+        part.exponent = rows[i].exponent
+        part.high = flow.group.high
+        if not take(words, start, rows[i].end, part, state.sums, state.sent, found, state.done):
             return int(start)
-        end = data_start + min(
-            (found[OUT_LAST_ACCEPTED] + 1) * take_what[T_CHUNK_FRAGMENTS], take_what[T_DATA_FRAGMENTS]
-        )
-        is_unsent = numbers[N_FRESH_FIRST] < numbers[N_FRESH_END] and numbers[N_FRESH_FIRST] < end
-        if found[OUT_DONE] != 0 or (found[OUT_ACCEPTED] != 0 and is_unsent):
-            numbers[N_PART] = fragments
-            numbers[N_PART_ROW] = i
+        end = data_start + min((found.last_accepted + 1) * part.chunk_fragments, part.data_fragments)
+        is_unsent = flow.fresh_first < flow.fresh_end and flow.fresh_first < end
+        if found.complete != 0 or (found.accepted != 0 and is_unsent):
+            flow.unfinished = fragments
+            flow.unfinished_row = i
             return int(start + fragments)
-        numbers[N_MISSING] -= fragments
-        numbers[N_IN_FLIGHT] -= found[OUT_FLOWN]
-        last = local + fragments - 1
-        left = np.int64(0)
-        if tries[last] == 1:
-            left = max(left, order[last] - numbers[N_OUT])
-        numbers[N_OUT] += left
-        numbers[N_NEWEST_DONE] = max(numbers[N_NEWEST_DONE], found[OUT_NEWEST])
-        numbers[N_RESOLVED] += found[OUT_ACCEPTED]
-        if found[OUT_NEWEST] != 0:
-            timed(numbers, now_us - found[OUT_NEWEST])
-        counted(numbers, reals, fragments, rows[i, ROW_MARKED], rows[i, ROW_COLLIDED], int(left), now_us)
+        out = flow.under_way.out
+        miss(flow.progress, flow.under_way, -fragments)
+        on_taken(flow.group, flow.under_way, state.sent, local + fragments - 1, found.flown, found.newest_us)
+        flow.progress.resolved += found.accepted
+        if found.newest_us != 0:
+            time_result(flow.round_trip, now_us - found.newest_us)
+        # Receiver._count_news
+        flow.results += fragments
+        flow.congested += rows[i].marked
+        on_news(flow.timer, now_us)
+        flow.asking.results_us = now_us
+        on_results(
+            flow.window, fragments, rows[i].marked, rows[i].collided, now_us, flow.round_trip.smoothed_us,
+            flow.under_way.out - out,
+        )  # fmt: skip
     return int(words.shape[0]) if count >= 0 else 0
 
 
@@ -206,47 +200,44 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
 
     Args: words: uint32[3 + words of the bitmap or more]. Returns: whether it did; else nothing has changed.
     """
-    (
-        numbers, reals, _, stream_what, _, bits, fan_in, _, pending, _, _, _, _, _, _, _, _, order, _, _, _, _, _,
-        ask_again_us, held, asked, _, _,
-    ) = state  # fmt: skip
-    n = numbers[N_FIRST_OPEN]
-    if n >= numbers[N_ASKED] or numbers[N_OTHERS_WAIT] != 0 or words.size < 3 + bits.size:
+    flow, bits, fan_in, asked = state.flow, state.bits, state.fan_in, state.asked
+    pending, sent = state.sums.pending, state.sent
+    n = flow.first_open
+    if n >= flow.asked or flow.others_wait or words.size < 3 + bits.size:
         return False
     top, names = np.int64(swapped(words[0])), np.int64(swapped(words[1]))
     flags = top >> 16 & 0xFF
-    local = (np.int64(swapped(words[2])) - numbers[N_FIRST_SEQ]) & 0xFFFFFFFF
+    local = (np.int64(swapped(words[2])) - flow.progress.first_seq) & 0xFFFFFFFF
     if (
-        top >> 24 != numbers[N_REPLY]
-        or names >> 24 != stream_what[S_JOB]
-        or names >> 16 & 0xFF != stream_what[S_EPOCH]
+        top >> 24 != flow.reply
+        or names >> 24 != state.expected.job
+        or names >> 16 & 0xFF != state.expected.epoch
         or flags & (QUESTION_FLAGS | FLAG_FROM_PS) != 0
-        or local != asked[n, Q_LOCAL]  # answers come in the order of the questions, unless something was lost
+        or local != asked[n].local  # answers come in the order of the questions, unless something was lost
     ):
         return False
-    behind = asked[n, Q_BEHIND]
+    behind = asked[n].behind
     if pending[local]:
         is_whole = True
         for i in range(bits.size):
             if words[3 + i] & bits[i] != bits[i]:
                 return False
             is_whole = is_whole and words[3 + i] == fan_in[i]
-        if is_whole or numbers[N_IS_FLAT] == 0 or order[local] > behind or order[local] <= 0:
+        if is_whole or not flow.is_flat or sent.order[local] > behind or sent.order[local] <= 0:
             return False
-    sampled(numbers, now_us - asked[n, Q_ASKED_US])
-    left = max(np.int64(0), behind - numbers[N_OUT])
-    numbers[N_OUT] += left
-    heard = max(left, np.int64(1))
-    marked = heard if flags & FLAG_CONGESTION != 0 else 0 * heard
-    on_left(numbers, reals, left, heard, marked, now_us)
+    time_answer(flow.round_trip, now_us - asked[n].asked_us)
+    left = acknowledge_up_to(flow.under_way, behind)
+    heard = max(left, 1)
+    marked = heard if flags & FLAG_CONGESTION != 0 else 0
+    on_left(flow.window, left, heard, marked, now_us, flow.round_trip.smoothed_us)
     if pending[local]:
-        numbers[N_LOW] = lowest(numbers[N_LOW], pending)
-        held[local] = True
-        ask_again_us[local] = now_us + 2 * answer_us(numbers)
-    asked[n, Q_IS_ANSWERED] = 1
-    numbers[N_FIRST_OPEN] = n + 1
-    numbers[N_ANSWERED] += 1
-    numbers[N_QUESTIONS] -= 1
+        flow.progress.low = lowest(flow.progress.low, pending)
+        sent.held[local] = True
+        sent.ask_again_us[local] = now_us + 2 * answer_us(flow.round_trip)
+    asked[n].is_answered = True
+    flow.first_open = n + 1
+    flow.answered += 1
+    flow.waiting -= 1
     return True
 
 
@@ -257,112 +248,103 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         words: uint32[most of a burst, 3 + words of the bitmap + lanes], filled from the first row on.
         budget_bytes: bytes that may be sent; negative: any number. values: float32[values], what is contributed.
 
-    Returns: how many packets; -1: there is something else to do, which is for the rules. N_HAS_MORE: there may be more to
-        send at once. N_ASKS: behind these, the question has to leave that the last array of the state is.
+    Returns: how many packets; -1: there is something else to do, which is for the rules. See `Flow.has_more` and `asks`.
     """
-    (
-        numbers, reals, fill_what, _, _, bits, _, _, pending, _, exponents, _, _, _, _, _, sent_us, order, tries, _, fits,
-        _, _, ask_again_us, _, asked, gaps, probe,
-    ) = state  # fmt: skip
-    numbers[N_HAS_MORE] = numbers[N_ASKS] = 0
-    low = numbers[N_LOW] = lowest(numbers[N_LOW], pending)
-    if now_us >= numbers[N_DUE] or numbers[N_PLACE] + low - numbers[N_SAID_PLACE] > numbers[N_TELL]:
+    flow, sent, asked, gaps, question = state.flow, state.sent, state.asked, state.gaps, state.question
+    pending = state.sums.pending
+    flow.has_more = flow.asks = False
+    low = lowest(flow.progress.low, pending)
+    flow.progress.low = low
+    if now_us >= flow.due_us or flow.place + low - flow.said_place > flow.tell_after:
         return -1
-    at_most = np.int64(words.shape[0])
+    at_most = int(words.shape[0])
     if budget_bytes >= 0:
-        at_most = min(at_most, budget_bytes // numbers[N_SIZE])
+        at_most = min(at_most, budget_bytes // flow.size)
     if at_most == 0:
         return 0
     # Recovery.find_losses
-    before_us = max(
-        numbers[N_NEWEST_DONE] - max(numbers[N_SMOOTHED] // 4, LEAST_REORDERING_US), numbers[N_ASKED_BEFORE]
-    )
-    is_news = before_us > numbers[N_ASKED_BEFORE] or numbers[N_LATE_UP_TO] > numbers[N_ASKED_UP_TO]
-    network = np.int64(reals[R_NETWORK])
-    slots = np.int64(reals[R_SLOTS])
-    if numbers[N_IN_FLIGHT] != 0 and is_news and max(network, LEAST_QUESTIONS) > numbers[N_QUESTIONS]:
-        if sent_us[low] < before_us or order[low] <= max(numbers[N_LATE_UP_TO], 0):
+    before_us = late_before_us(flow.group, usual_reordering_us(flow.round_trip))
+    if is_late_news(flow.group, before_us) and room_for_questions(flow.window, flow.waiting) > 0:
+        if sent.sent_us[low] < before_us or sent.order[low] <= max(flow.group.late_up_to, 0):
             return -1
-        numbers[N_ASKED_BEFORE] = before_us
-        numbers[N_ASKED_UP_TO] = numbers[N_LATE_UP_TO]
+        flow.group.asked_before_us = before_us
+        flow.group.asked_up_to = flow.group.late_up_to
     # Sender.contributions, ContributionGroup.take
-    in_window = network - min(numbers[N_SENT] - numbers[N_OUT], numbers[N_IN_FLIGHT])
+    in_window = int(flow.window.network) - in_network(flow.under_way)
     if in_window <= 0:
-        return 0 if now_us - numbers[N_ASKED_US] <= answer_us(numbers) else -1
+        return -1 if is_answer_late(flow.asking, flow.round_trip, now_us) else 0
     at_most = min(at_most, in_window)
-    first = numbers[N_FRESH_FIRST]
-    if first >= numbers[N_FRESH_END]:
+    first = flow.fresh_first
+    if first >= flow.fresh_end:
         return 0
-    if first < numbers[N_HIGH]:
+    if first < flow.group.high:
         return -1
-    room = min(at_most, slots - numbers[N_IN_FLIGHT])
-    end = min(numbers[N_FRESH_END], first + room, numbers[N_SLOT_COUNT] + low)
+    room = min(at_most, int(flow.window.slots) - flow.under_way.in_flight)
+    end = min(flow.fresh_end, first + room, flow.window.slot_count + low)
     if end <= first:
         return 0
-    if now_us - numbers[N_RESULTS_US] > max(numbers[N_SMOOTHED] // 2, MIN_TIMEOUT_US):
+    if not results_flow(flow.asking, flow.round_trip, now_us):
         return -1  # questions say what arrives
-    is_gap = now_us - numbers[N_SENDING_LAST] > answer_us(numbers)
-    if is_gap and numbers[N_GAPS] >= gaps.shape[0]:
+    is_gap = now_us - flow.sending_last_us > answer_us(flow.round_trip)
+    if is_gap and flow.gaps >= gaps.shape[0]:
         return -1
     for local in range(first, end):
         if not pending[local]:
             return -1
     count = end - first
-    # Recovery.on_sent
-    in_flight = numbers[N_IN_FLIGHT] + count
-    in_network = min(numbers[N_SENT] + count - numbers[N_OUT], in_flight)
-    if numbers[N_BEHIND] <= numbers[N_OUT] and in_network >= network:
-        is_full = in_flight >= max(slots, LEAST_QUESTIONS)
-        if not is_full or now_us - numbers[N_ASKED_US] >= MEASURE_EVERY_US:
-            # Recovery._ask_behind; which question about a fragment it is the rules know, if it is not the first
-            if numbers[N_ASKED] >= asked.shape[0] or end - 1 <= numbers[N_LAST_ASKED] or probe.size < 4:
-                return -1
-            numbers[N_ASKS] = 1
-    if fill(words, 0, first, end, fill_what, bits, exponents, fits, values) < count:
-        numbers[N_ASKS] = 0
+    # Recovery.on_sent; a stream flows only where nothing was lost lately
+    in_flight, out = flow.under_way.in_flight + count, flow.under_way.out
+    network = min(flow.under_way.sent + count - out, in_flight)
+    if is_due_while_results_flow(flow.asking, flow.window, in_flight, network, out, False, now_us):
+        # Recovery._ask_behind; which question about a fragment it is the rules know, if it is not the first
+        if flow.asked >= asked.shape[0] or end - 1 <= flow.last_asked or question.size < 4:
+            return -1
+        flow.asks = True
+    if fill(words, 0, first, end, state.contribution, state.bits, state.sums.exponents, state.fits, values) < count:
+        flow.asks = False
         return -1
     # ContributionGroup.on_sent
     for n in range(count):
-        sent_us[first + n] = now_us
-        order[first + n] = numbers[N_SENT] + 1 + n
-        tries[first + n] = 1
-    numbers[N_SENT] += count
-    numbers[N_IN_FLIGHT] = in_flight
-    numbers[N_HIGH] = end
-    numbers[N_FRESH_FIRST] = end
+        sent.sent_us[first + n] = now_us
+        sent.order[first + n] = flow.under_way.sent + 1 + n
+        sent.tries[first + n] = 1
+    flow.under_way.sent += count
+    fly(flow.group, flow.under_way, count)
+    flow.group.high = end
+    flow.fresh_first = end
     if is_gap:
-        gaps[numbers[N_GAPS], 0], gaps[numbers[N_GAPS], 1] = numbers[N_SENDING_LAST], now_us
-        numbers[N_GAPS] += 1
-    numbers[N_SENDING_LAST] = now_us
-    numbers[N_SINCE] = now_us
-    numbers[N_HAS_MORE] = 1 if at_most < in_window and count >= at_most else 0
-    if numbers[N_ASKS] != 0:
+        gaps[flow.gaps].end_us, gaps[flow.gaps].first_us = flow.sending_last_us, now_us
+        flow.gaps += 1
+    flow.sending_last_us = now_us
+    on_sent(flow.timer, now_us)
+    flow.has_more = at_most < in_window and count >= at_most
+    if flow.asks:
         # the header of the last fragment, as a question
-        probe[0] = np.uint32((words[count - 1, 0] & np.uint32(0xFFFF0000)) | (probe[0] & np.uint32(0xFF)))
-        probe[1] = words[count - 1, 1]
-        probe[2] = words[count - 1, 2]
-        n = numbers[N_ASKED]
-        asked[n, Q_LOCAL], asked[n, Q_ASKED_US] = end - 1, now_us
-        asked[n, Q_BEHIND], asked[n, Q_IS_ANSWERED] = numbers[N_SENT], 0
-        numbers[N_ASKED] = n + 1
-        numbers[N_LAST_ASKED] = end - 1
-        ask_again_us[end - 1] = now_us + answer_us(numbers)
-        numbers[N_ASKED_US] = now_us
-        numbers[N_BEHIND] = max(numbers[N_BEHIND], numbers[N_SENT])
-        numbers[N_QUESTIONS] += 1
+        question[0] = np.uint32((words[count - 1, 0] & np.uint32(0xFFFF0000)) | (question[0] & np.uint32(0xFF)))
+        question[1] = words[count - 1, 1]
+        question[2] = words[count - 1, 2]
+        n = flow.asked
+        asked[n].local, asked[n].asked_us = end - 1, now_us
+        asked[n].behind, asked[n].is_answered = flow.under_way.sent, False
+        flow.asked = n + 1
+        flow.last_asked = end - 1
+        sent.ask_again_us[end - 1] = now_us + answer_us(flow.round_trip)
+        flow.asking.asked_us = now_us
+        flow.asking.behind = max(flow.asking.behind, flow.under_way.sent)
+        flow.waiting += 1
     return int(count)
 
 
-def due_us(numbers: Any, data_fragments: int) -> int:
+def due_us(flow: Any) -> int:
     """When a timer is due. (Worker.next_timer_us)"""
-    wait_us = MAX_TIMEOUT_US
-    if numbers[N_IN_FLIGHT] != 0 or numbers[N_MISSING] < data_fragments:
-        wait_us = min(MAX_TIMEOUT_US, answer_us(numbers))
-    return int(min(numbers[N_DUE], numbers[N_SINCE] + wait_us))
+    awaited = flow.under_way.in_flight
+    if awaited == 0 and flow.under_way.missing < flow.data_fragments:
+        awaited = flow.under_way.missing
+    return int(min(flow.due_us, until_us(flow.timer, flow.round_trip, awaited)))
 
 
-def may_gather(numbers: Any) -> int:
+def may_gather(flow: Any) -> int:
     """Worker.may_gather"""
-    if numbers[N_ASKED_US] > numbers[N_RESULTS_US] and numbers[N_QUESTIONS] != 0:
+    if waits_for_answers(flow.asking, flow.waiting):
         return 0
-    return int(min(numbers[N_IN_FLIGHT] // 2, numbers[N_MISSING] // 8))
+    return gather_at_most(flow.under_way)

@@ -1,27 +1,23 @@
-"""What becomes of results: sums for their operations, and what they tell of the network. (protocol sections 5.2 to 5.7)"""
-
-from collections import deque
+"""Results: they become sums of their operations, and tell what leaves the network. (protocol sections 5.2 to 5.7)"""
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sa_atp.basics.arrays import AnyIntegers, ByteRows, Headers, Lanes
+from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
-from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
-from sa_atp.protocol.rank.compiled.kernels import ROW_COLLIDED, ROW_END, ROW_MARKED, ROW_SEQ, ROW_START, ROW_TAG
-from sa_atp.protocol.rank.events import Event, OperationDone, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.compiled.common_case import Taken
+from sa_atp.protocol.rank.compiled.kernels import Stream
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
-from sa_atp.protocol.rank.sums.contribution_group import NEVER
-from sa_atp.protocol.rank.sums.operation import Changed, NotFinite, Operation
-from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.progress import NEVER
+from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -29,37 +25,20 @@ _FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
 
 
 class Receiver:
-    """Shares the connection's operations, round trip, window, silence, recovery, fetching, counters and events."""
+    """Takes results, for the connection's operations and for what it knows of the network."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        operations: Operations,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        recovery: Recovery,
-        fetching: Fetching,
-        stats: WorkerStats,
-        events: deque[Event],
-        common: CommonCase | None,
-    ) -> None:
-        """Args: common: takes what it can; None: nothing is compiled here."""
-        self._common = common
+    def __init__(self, connection: Connection, recovery: Recovery, fetching: Fetching) -> None:
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
-        self._member = membership
-        self._fan_in = words_of(membership.fan_in, membership.contribution_bits)
-        self._operations = operations
-        self._under_way = operations.under_way
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._recovery = recovery
-        self._fetching = fetching
-        self._stats = stats
-        self._events = events
-        self._ahead_to = membership.first_seq  # the end of what was complete before we began it
+        self._member = member = connection.membership
+        self._fan_in = words_of(member.fan_in, member.contribution_bits)
+        self._common = connection.common
+        self._operations, self._under_way = connection.operations, connection.under_way
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer = connection.probe_timer
+        self._stats, self._events = connection.stats, connection.events
+        self._recovery, self._fetching = recovery, fetching
+        self._ahead_to = member.first_seq  # the end of what was complete before we began it
 
     def on_begun(self, first_seq: int) -> bool:
         """We begin an operation. Returns: whether others have done some of it without us."""
@@ -69,47 +48,40 @@ class Receiver:
         return False
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
-        """What `take` does, if all of these packets are complete results of this job. Returns: whether they are."""
+        """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
         streams = None if self._common is None else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
-        for stream in streams.tolist():
-            start, end, seq = stream[ROW_START], stream[ROW_END], stream[ROW_SEQ]
-            operation, following = self._operations.reach(seq)
+        for stream in streams:
+            count = stream.end - stream.start
+            operation, following = self._operations.reach(stream.seq)
             taken, out = None, self._under_way.out
-            if (
-                operation is not None
-                and stream[ROW_TAG] == operation.tag
-                and following >= end - start
-                and not operation.is_done()
-            ):
-                local = (seq - operation.first_seq) & SEQ_MASK
+            if operation is not None and stream.tag == operation.tag and following >= count and not operation.is_done():
+                local = (stream.seq - operation.first_seq) & SEQ_MASK
                 try:
                     taken = self._common.take(packets, stream, operation, local)
                 except (NotFinite, Changed) as problem:
                     self.problem = self.problem or self._explained(operation, problem)
-                    self._stats.duplicates += end - start
+                    self._stats.duplicates += count
                     continue
             if operation is None or taken is None:
-                rows = packets[start:end]
+                rows = packets[stream.start : stream.end]
                 self._take_complete(headers(rows), rows, now_us)
                 continue
             self._after_stream(operation, taken, out, stream, now_us)
         return True
 
-    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: list[int], now_us: int) -> None:
-        """Args: out: `UnderWay.out` as it was before; stream: a row of ResultStreams."""
+    def _after_stream(self, operation: Operation, taken: Taken, out: int, stream: Stream, now_us: int) -> None:
+        """Args: out: `UnderWay.out` as it was before."""
         self._after_part(operation, taken.newest_us, now_us)
-        self._stats.duplicates += stream[ROW_END] - stream[ROW_START] - taken.fresh
+        self._stats.duplicates += stream.end - stream.start - taken.fresh
         left = self._under_way.out - out
-        self._count_news(taken.fresh, stream[ROW_MARKED], stream[ROW_COLLIDED], left, now_us)
+        self._count_news(taken.fresh, stream.marked, stream.collided, left, now_us)
 
-    def follow(
-        self, operation: Operation, stream: list[int], found: AnyIntegers, done: AnyIntegers, now_us: int
-    ) -> None:
-        """What take_common does with a stream, where a kernel has taken it. Args: found, done: see kernels.take."""
-        count, out = stream[ROW_END] - stream[ROW_START], self._under_way.out
-        last = ((stream[ROW_SEQ] - operation.first_seq) & SEQ_MASK) + count - 1
+    def follow(self, operation: Operation, stream: Stream, found: np.void, done: NDArray[np.void], now_us: int) -> None:
+        """Finishes a stream that a kernel has put into the sums. Args: found, done: see kernels.take."""
+        count, out = stream.end - stream.start, self._under_way.out
+        last = ((stream.seq - operation.first_seq) & SEQ_MASK) + count - 1
         try:
             taken = Taken(*operation.after_taken(last, found, done))
         except (NotFinite, Changed) as problem:

@@ -12,16 +12,13 @@ from sa_atp.protocol.numbers.fragments import Run
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, size_of
 from sa_atp.protocol.packets.spec import Flag, Kind
-from sa_atp.protocol.rank.compiled.common_case import CommonCase
-from sa_atp.protocol.rank.events import WorkerStats
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.pace.timing import answer_us
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.stamp import Stamp
-from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_BURST = 256  # fragments written at once: enough to spread the cost of a batch, few enough to stay in the cache
 
@@ -58,33 +55,19 @@ class _Rules:
 
 
 class Sender:
-    """Shares the connection's round trip, window, recovery and counters."""
+    """Chooses and writes contributions, of all operations of a connection."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        leaf: LeafBypass,
-        round_trip: RoundTrip,
-        window: Window,
-        recovery: Recovery,
-        stats: WorkerStats,
-        common: CommonCase | None,
-        under_way: UnderWay,
-    ) -> None:
-        """Args: common: writes what it can; None: nothing is compiled here."""
-        self._common = common
+    def __init__(self, connection: Connection, recovery: Recovery) -> None:
         self.room: ByteRows | None = None
         """uint8[most of a burst, size], where each is written over the one before; None: each has its own array."""
         self.has_more = False
         """Whether the last burst was as large as it may be, so that there may be more to send."""
-        self._member = membership
-        self._leaf = leaf
-        self._round_trip = round_trip
-        self._window = window
-        self._recovery = recovery
-        self._stats = stats
-        self._under_way = under_way
-        self._size = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
+        self._member = member = connection.membership
+        self._common = connection.common
+        self._leaf, self._recovery = connection.leaf, recovery
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._under_way, self._stats = connection.under_way, connection.stats
+        self._size = size_of(Kind.DATA, member.lanes, member.contribution_bits)
 
     def contributions(
         self, active: Collection[Operation], oldest_seq: int, budget_bytes: int | None, now_us: int
@@ -105,7 +88,7 @@ class Sender:
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
-        in_window = int(self._window.network) - self._under_way.in_network
+        in_window = int(self._window.network) - in_network(self._under_way)
         if in_window <= 0:
             self._recovery.on_full_window(active, now_us)
             return None
@@ -162,7 +145,7 @@ class Sender:
                 rules.write(at, operation, group, run)
                 rules.write_flags(at, run, self._flags(group, run))
                 at, place = at + len(run), run.end
-            group.on_sent(first, end, now_us, self._round_trip.answer_us)
+            group.on_sent(first, end, now_us, answer_us(self._round_trip))
             self._stats.on_behalf += end - first if group.on_behalf else 0
         if rules is not None:
             rules.finish()

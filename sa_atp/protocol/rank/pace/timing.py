@@ -5,8 +5,6 @@ answers to probes measure the path, and results bound it from above, so the esti
 only when they are faster.
 """
 
-from collections.abc import Sequence
-
 INITIAL_RTT_US = 2_000
 MIN_TIMEOUT_US = 2_000  # a software switch and a busy host answer in less, but not reliably in much less
 MAX_TIMEOUT_US = 100_000
@@ -20,57 +18,80 @@ LEAST_REORDERING_US = 250
 LEAST_QUEUE_US = 4_000  # a busy host answers that much later now and then (as RFC 9406, section 4.3)
 
 
+def sample(path: "RoundTrip", elapsed_us: int) -> None:
+    """Takes a time into the estimate. (RFC 6298)"""
+    if path.samples == 0:
+        path.smoothed_us = elapsed_us
+        path.deviation_us = elapsed_us // 2
+    else:
+        error = elapsed_us - path.smoothed_us
+        path.smoothed_us += error // 8
+        path.deviation_us += (abs(error) - path.deviation_us) // 4
+    path.samples += 1
+    if path.samples % LEAST_OF_SAMPLES == 0:
+        path.least_before_us = path.least_us
+        path.least_us = LONGEST_US
+    path.least_us = min(path.least_us, elapsed_us)
+
+
+def answer(path: "RoundTrip", elapsed_us: int) -> None:
+    """A probe was answered after this time."""
+    path.answers += 1
+    sample(path, elapsed_us)
+
+
+def result(path: "RoundTrip", elapsed_us: int) -> None:
+    """A result came after this time: the path is not slower than that."""
+    if elapsed_us < path.smoothed_us:
+        sample(path, elapsed_us)
+
+
+def answer_us(path: "RoundTrip") -> int:
+    """The network has answered by then, unless something was lost (RFC 6298, without its lower bound of a second)."""
+    return max(MIN_TIMEOUT_US, path.smoothed_us + 4 * path.deviation_us)
+
+
+def timeout_us(path: "RoundTrip") -> int:
+    """Silence after which a worker asks what its slots hold."""
+    return min(MAX_TIMEOUT_US, answer_us(path))
+
+
+def usual_reordering_us(path: "RoundTrip") -> int:
+    """A fragment sent this much before one that is complete counts as lost, where no sum goes by the parameter server.
+    (RFC 8985, section 6.2)
+    """
+    return max(path.smoothed_us // 4, LEAST_REORDERING_US)
+
+
 class RoundTrip:
-    """Smoothed round trip of the path to the switch, after RFC 6298."""
+    """Smoothed round trip of the path to the switch, after RFC 6298: a record class (records.py)."""
+
+    smoothed_us: int
+    deviation_us: int
+    samples: int
+    answers: int
+    """Samples that were answers to probes."""
+    least_us: int
+    least_before_us: int
+    """The least of the samples of this period, and of the period before."""
+    ps_round_trip_us: int
+    ps_round_trip_until_us: int
+    """What sums take that the parameter server finishes, and when that is forgotten."""
 
     def __init__(self) -> None:
-        self.of_server: RoundTrip | None = None
-        """Of the path to the parameter server, as far as its answers to probes have measured it."""
+        self.of_server: RoundTrip | None = None  # of the path there, as far as its answers to probes have measured it
         self.smoothed_us = INITIAL_RTT_US
         self.deviation_us = INITIAL_RTT_US // 2
-        self.samples = self._answers = 0
-        self._least_us = self._least_before_us = LONGEST_US  # of the samples of this period, and of the one before
-        self._ps_round_trip_us = 0
-        self._ps_round_trip_until_us = 0  # when it is forgotten
+        self.samples = self.answers = 0
+        self.least_us = self.least_before_us = LONGEST_US
+        self.ps_round_trip_us = self.ps_round_trip_until_us = 0
 
-    def answer(self, elapsed_us: int) -> None:
-        """A probe was answered after this time."""
-        self._answers += 1
-        self._take(elapsed_us)
-
-    def has_answered(self, probes: int) -> None:
-        """So many were answered, whose time is in what `set_counted` was given."""
-        self._answers += probes
-
-    def _take(self, elapsed_us: int) -> None:
-        if self.samples == 0:
-            self.smoothed_us, self.deviation_us = elapsed_us, elapsed_us // 2
-        else:
-            error = elapsed_us - self.smoothed_us
-            self.smoothed_us += error // 8
-            self.deviation_us += (abs(error) - self.deviation_us) // 4
-        self.samples += 1
-        if self.samples % LEAST_OF_SAMPLES == 0:
-            self._least_before_us, self._least_us = self._least_us, LONGEST_US
-        self._least_us = min(self._least_us, elapsed_us)
-
-    def result(self, elapsed_us: int) -> None:
-        """A result came after this time: the path is not slower than that."""
-        if elapsed_us < self.smoothed_us:
-            self._take(elapsed_us)
+    answer, result = answer, result
 
     def answer_of_server(self, elapsed_us: int) -> None:
         """The parameter server answered a probe after this time: no switch had anything to say."""
         self.of_server = self.of_server or RoundTrip()
         self.of_server.answer(elapsed_us)
-
-    def counted(self) -> tuple[int, ...]:
-        """For kernels (steady_kernels.py): estimate, deviation, samples, the least of this period and the one before."""
-        return self.smoothed_us, self.deviation_us, self.samples, self._least_us, self._least_before_us
-
-    def set_counted(self, counted: Sequence[int]) -> None:
-        """Args: as `counted` gave them, after what has happened since."""
-        self.smoothed_us, self.deviation_us, self.samples, self._least_us, self._least_before_us = counted
 
     @property
     def empty_share(self) -> float:
@@ -78,7 +99,7 @@ class RoundTrip:
 
         Where no switch answers, the path is that to the parameter server.
         """
-        if not self._answers and self.of_server is not None:
+        if not self.answers and self.of_server is not None:
             return self.of_server.empty_share
         if not self.samples:
             return 1.0
@@ -91,30 +112,28 @@ class RoundTrip:
 
     @property
     def _empty_us(self) -> int:
-        """What the fastest took of late: then nothing queued."""
-        return min(self._least_us, self._least_before_us)
+        """The round trip of the fastest sample of late, when nothing queued."""
+        return min(self.least_us, self.least_before_us)
 
     @property
     def answer_us(self) -> int:
-        """The network has answered by then, unless something was lost (RFC 6298, without its lower bound of a second)."""
-        return max(MIN_TIMEOUT_US, self.smoothed_us + 4 * self.deviation_us)
+        return answer_us(self)
+
+    @property
+    def timeout_us(self) -> int:
+        return timeout_us(self)
 
     @property
     def longest_answer_us(self) -> int:
         """After so long no answer of a switch or of the parameter server is under way any more."""
-        known_us = max(self.answer_us, 0 if self.of_server is None else self.of_server.answer_us)
+        known_us = max(answer_us(self), 0 if self.of_server is None else self.of_server.answer_us)
         return max(LONGEST_ANSWER_US, LONGER * known_us)
-
-    @property
-    def timeout_us(self) -> int:
-        """Silence after which a worker asks what its slots hold."""
-        return min(MAX_TIMEOUT_US, self.answer_us)
 
     def ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""
-        fading_us = self._ps_round_trip_us - self._ps_round_trip_us // 8 if now_us < self._ps_round_trip_until_us else 0
-        self._ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_PS_ROUND_TRIP_US)
-        self._ps_round_trip_until_us = now_us + PS_ROUND_TRIP_REMEMBERED_US
+        fading_us = self.ps_round_trip_us - self.ps_round_trip_us // 8 if now_us < self.ps_round_trip_until_us else 0
+        self.ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_PS_ROUND_TRIP_US)
+        self.ps_round_trip_until_us = now_us + PS_ROUND_TRIP_REMEMBERED_US
 
     def reordering_us(self, now_us: int) -> int:
         """A fragment sent this much before one that is complete counts as lost (RFC 8985, section 6.2).
@@ -123,14 +142,9 @@ class RoundTrip:
         overtake them by far.
         """
         if not self.some_go_by_server(now_us):
-            return self.usual_reordering_us
-        return self.usual_reordering_us + max(0, self._ps_round_trip_us - self.smoothed_us)
+            return usual_reordering_us(self)
+        return usual_reordering_us(self) + max(0, self.ps_round_trip_us - self.smoothed_us)
 
     def some_go_by_server(self, now_us: int) -> bool:
         """Whether the parameter server has finished a sum lately."""
-        return now_us < self._ps_round_trip_until_us
-
-    @property
-    def usual_reordering_us(self) -> int:
-        """The same where none go by the parameter server."""
-        return max(self.smoothed_us // 4, LEAST_REORDERING_US)
+        return now_us < self.ps_round_trip_until_us

@@ -14,8 +14,6 @@ only as far as the path was slower than it is when it is empty (after TCP Westwo
 much is lost that no link can be meant.
 """
 
-from collections.abc import Sequence
-
 INITIAL_WINDOW = 64
 MIN_WINDOW = 4
 MIN_SLOTS = 2
@@ -24,103 +22,111 @@ MARK_GAIN = 1 / 16  # weight of the newest round in the estimate of the marked s
 MOST_LOST = 1 / 5  # a larger share of what is sent is lost by queues, not by links
 
 
+def on_results(
+    window: "Window", results: int, marked: int, collided: int, now_us: int, round_trip_us: int, left: int | None = None
+) -> None:
+    """Results came in; `marked` of them carried a congestion mark, `collided` were finished by the server.
+
+    Args: left: fragments that are known by them not to be in the network any more; None: as many as results.
+    """
+    window.collided += collided
+    if not collided:
+        window.slots = min(window.slots + results / window.slots, float(window.slot_count))
+    on_left(window, results if left is None else left, results, marked, now_us, round_trip_us)
+
+
+def on_left(window: "Window", left: int, heard: int, marked: int, now_us: int, round_trip_us: int) -> None:
+    """So many fragments have left the network, says somebody; `marked` of the `heard` packets had a mark.
+
+    Args: heard: packets, or what they speak for.
+    """
+    window.heard += heard
+    window.marked += marked
+    window.left += left
+    if window.network < window.threshold and not marked:
+        window.network += left
+    elif not marked:
+        window.network += left / window.network
+    if marked:
+        on_queue(window)
+    window.network = min(window.network, float(window.slot_count))
+    if now_us >= window.round_ends_us:
+        _end_round(window, now_us + round_trip_us)
+
+
+def on_queue(window: "Window") -> None:
+    """A mark, or the time that answers take, shows a queue: slow start is over at once."""
+    window.threshold = min(window.threshold, window.network)
+
+
+def on_loss(window: "Window", lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
+    """Fragments were lost; shrinks once a round trip.
+
+    Args: empty_share: round trip of the empty path, as a share of that of now.
+    """
+    window.lost += lost
+    if window.has_shrunk:
+        return
+    floor = float(MIN_WINDOW)
+    if not window.marked and window.lost_share < MOST_LOST:
+        # what the path carries without a queue; as much again is no reason to go slower
+        floor = max(2 * empty_share * window.network, LEAST_UNMARKED)
+    if window.network > floor:
+        window.has_shrunk = True
+        window.round_ends_us = max(window.round_ends_us, now_us + round_trip_us)
+        window.network = window.threshold = max(window.network / 2, floor)
+
+
+def _end_round(window: "Window", next_end_us: int) -> None:
+    if window.heard:
+        share = window.marked / window.heard
+        window.marked_share += MARK_GAIN * (share - window.marked_share)
+    if window.left + window.lost:
+        share = min(1.0, window.lost / max(1, window.left))
+        window.lost_share += MARK_GAIN * (share - window.lost_share)
+    if window.marked and not window.has_shrunk:
+        window.network = max(window.network * (1 - window.marked_share / 2), MIN_WINDOW)
+        window.threshold = window.network
+    if window.collided:
+        window.slots = max(window.slots / 2, MIN_SLOTS)
+    window.heard = window.marked = window.collided = window.left = window.lost = 0
+    window.has_shrunk = False
+    window.round_ends_us = next_end_us
+
+
 class Window:
+    """The windows of one connection: a record class (records.py), whose rules are the functions above."""
+
+    network: float
+    slots: float
+    threshold: float
+    """Slow start ends when the network window is as large."""
+    marked_share: float
+    lost_share: float
+    """Estimates, of what is heard and of what is sent."""
+    slot_count: int
+    round_ends_us: int
+    heard: int
+    marked: int
+    collided: int
+    left: int
+    lost: int
+    """Counts of the round that is under way, as the rules were told."""
+    has_shrunk: bool
+    """Whether losses have made it smaller in this round."""
+
     def __init__(self, slot_count: int) -> None:
         self.slot_count = slot_count
         self.network = float(min(INITIAL_WINDOW, slot_count))
         self.slots = float(slot_count)
-        self._threshold = float("inf")
-        self._marked_share = 1.0
-        self._lost_share = 0.0
-        self._round_ends_us = 0
-        self._heard = self._marked = self._collided = self._left = self._lost = 0
-        self._has_shrunk = False  # by losses, in this round
-
-    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
-
-    def counted(self) -> tuple[int, ...]:
-        """The round that is under way: its end, and what was heard, marked, collided, left and lost; whether it shrank."""
-        return (
-            self._round_ends_us, self._heard, self._marked, self._collided, self._left, self._lost, int(self._has_shrunk),
-        )  # fmt: skip
-
-    def sizes(self) -> tuple[float, ...]:
-        return self.network, self.slots, self._threshold, self._marked_share, self._lost_share
-
-    def set_counted(self, counted: Sequence[int], sizes: Sequence[float]) -> None:
-        """Args: as `counted` and `sizes` gave them, after what has happened since."""
-        self._round_ends_us, self._heard, self._marked, self._collided, self._left, self._lost, shrunk = counted
-        self._has_shrunk = bool(shrunk)
-        self.network, self.slots, self._threshold, self._marked_share, self._lost_share = sizes
+        self.threshold = float("inf")
+        self.marked_share, self.lost_share = 1.0, 0.0
+        self.round_ends_us = self.heard = self.marked = self.collided = self.left = self.lost = 0
+        self.has_shrunk = False
 
     @property
     def limit(self) -> int:
         """The smaller one."""
         return int(min(self.network, self.slots))
 
-    def on_results(
-        self, results: int, marked: int, collided: int, now_us: int, round_trip_us: int, left: int | None = None
-    ) -> None:
-        """Results came in; `marked` of them carried a congestion mark, `collided` were finished by the server.
-
-        Args: left: fragments that are known by them not to be in the network any more; None: as many as results.
-        """
-        self._collided += collided
-        if not collided:
-            self.slots = min(self.slots + results / self.slots, float(self.slot_count))
-        self.on_left(results if left is None else left, results, marked, now_us, round_trip_us)
-
-    def on_left(self, left: int, heard: int, marked: int, now_us: int, round_trip_us: int) -> None:
-        """So many fragments have left the network, says somebody; `marked` of the `heard` packets had a mark.
-
-        Args: heard: packets, or what they speak for.
-        """
-        self._heard += heard
-        self._marked += marked
-        self._left += left
-        if self.network < self._threshold and not marked:
-            self.network += left
-        elif not marked:
-            self.network += left / self.network
-        if marked:
-            self.on_queue()
-        self.network = min(self.network, float(self.slot_count))
-        if now_us >= self._round_ends_us:
-            self._end_round(now_us + round_trip_us)
-
-    def on_queue(self) -> None:
-        """There is a queue, says a mark, or the time that answers take: slow start is over at once."""
-        self._threshold = min(self._threshold, self.network)
-
-    def on_loss(self, lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
-        """Fragments were lost; shrinks once a round trip.
-
-        Args: empty_share: round trip of the empty path, as a share of that of now.
-        """
-        self._lost += lost
-        if self._has_shrunk:
-            return
-        floor = float(MIN_WINDOW)
-        if not self._marked and self._lost_share < MOST_LOST:
-            # what the path carries without a queue; as much again is no reason to go slower
-            floor = max(2 * empty_share * self.network, LEAST_UNMARKED)
-        if self.network > floor:
-            self._has_shrunk = True
-            self._round_ends_us = max(self._round_ends_us, now_us + round_trip_us)
-            self.network = self._threshold = max(self.network / 2, floor)
-
-    def _end_round(self, next_end_us: int) -> None:
-        if self._heard:
-            share = self._marked / self._heard
-            self._marked_share += MARK_GAIN * (share - self._marked_share)
-        if self._left + self._lost:
-            share = min(1.0, self._lost / max(1, self._left))
-            self._lost_share += MARK_GAIN * (share - self._lost_share)
-        if self._marked and not self._has_shrunk:
-            self.network = max(self.network * (1 - self._marked_share / 2), MIN_WINDOW)
-            self._threshold = self.network
-        if self._collided:
-            self.slots = max(self.slots / 2, MIN_SLOTS)
-        self._heard = self._marked = self._collided = self._left = self._lost = 0
-        self._has_shrunk = False
-        self._round_ends_us = next_end_us
+    on_results, on_left, on_queue, on_loss = on_results, on_left, on_queue, on_loss

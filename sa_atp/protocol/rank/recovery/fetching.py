@@ -160,7 +160,7 @@ class Fetching:
             self.packets.append(Burst(self._member.server_address, packets))
 
     def _kept_between(self, first: int, count: int) -> list[Operation]:
-        """Those kept that have some of these consecutive numbers."""
+        """The operations kept that have some of these consecutive numbers."""
         if not self._kept:
             return []
         front = self._kept[0].first_seq

@@ -37,8 +37,6 @@ class Questions:
         self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
-        self.behind = 0
-        """The newest transmission behind which one has left."""
 
     def __len__(self) -> int:
         """Fragments of which an answer is waited for."""
@@ -56,7 +54,6 @@ class Questions:
         counts[local] = count + 1
         self._last[operation.index] = max(local, self._last.get(operation.index, -1))
         number = count % QUESTION_NUMBERS
-        self.behind = max(self.behind, behind)
         fragment = operation.index, local
         before = self._latest.pop(fragment, None)
         same = self._open.get((*fragment, number))
@@ -75,7 +72,7 @@ class Questions:
         return self._last.get(operation.index, -1)
 
     def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
-        """Those that wait for answers, in the order in which they left: about which fragment, when, and the newest
+        """The questions that wait for answers, in the order in which they left: about which fragment, when, and the newest
         transmission then. None: not all are of this operation, the first about their fragment, and for nobody else.
         """
         for (index, local), question in self._latest.items():
@@ -106,7 +103,7 @@ class Questions:
         return found
 
     def overdue(self, asked_before_us: int) -> list[Question]:
-        """Those whose answers should have come by now. They are not waited for any longer."""
+        """The questions whose answers should have come by now. They are not waited for any longer."""
         found = []
         while self._latest:
             fragment, question = next(iter(self._latest.items()))

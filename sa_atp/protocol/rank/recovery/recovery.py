@@ -1,4 +1,4 @@
-"""What became of fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
+"""Finds out about fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
 
 The switch is asked by probes. Behind data, while no results come: what has left the network, so that more may leave. For a
 fragment of which one sent later is complete: it may be lost, or wait for another worker's. After a silence. If the switch
@@ -13,74 +13,59 @@ import numpy as np
 
 from sa_atp.basics.arrays import Indices
 from sa_atp.protocol.help.progress import SendProgress
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
-from sa_atp.protocol.rank.events import WaitingFor, WorkerStats
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.connection import Connection
+from sa_atp.protocol.rank.events import WaitingFor
+from sa_atp.protocol.rank.pace.timing import answer_us
+from sa_atp.protocol.rank.recovery.asking import (
+    Asked,
+    Asking,
+    is_answer_late,
+    is_due_while_results_flow,
+    is_late_news,
+    is_lossy,
+    late_before_us,
+    results_flow,
+    room_for_questions,
+    waits_for_answers,
+)
 from sa_atp.protocol.rank.recovery.questions import Question, Questions
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.stamp import probes
-from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
 QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
-LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
-MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
 FOR_EVER = 1 << 62
 
 
 class Recovery:
-    """Finds what must be sent again; shares the connection's windows, round trip, silence and counters."""
+    """Finds what must be sent again, of all operations of a connection."""
 
-    def __init__(
-        self,
-        membership: Membership,
-        leaf: LeafBypass,
-        round_trip: RoundTrip,
-        window: Window,
-        probe_timer: ProbeTimer,
-        stats: WorkerStats,
-        under_way: UnderWay,
-    ) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.packets: deque[Burst] = deque()
         """Probes to send."""
-        self._member = membership
-        self._leaf = leaf
-        self._round_trip = round_trip
-        self._window = window
-        self._probe_timer = probe_timer
-        self._stats = stats
-        self._under_way = under_way
+        self._member, self._leaf = connection.membership, connection.leaf
+        self._round_trip, self._window = connection.round_trip, connection.window
+        self._probe_timer, self._under_way = connection.probe_timer, connection.under_way
+        self._stats = connection.stats
         self._questions = Questions()
         self._newest: tuple[Operation, int] | None = None  # the fragment that left last
-        self._results_us = NEVER  # when results last came
-        self._asked_us = NEVER  # when the newest question left
-        self._lossy_until = NEVER  # transmission up to which more losses are expected
+        self.asking = Asking()
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
     def on_results(self, now_us: int) -> None:
         """Results show what has left the network: nobody has to be asked for that."""
-        self._results_us = now_us
-
-    def results_flow(self, now_us: int) -> bool:
-        """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
-        return now_us - self._results_us <= max(self._round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
-
-    @property
-    def is_lossy(self) -> bool:
-        """Something was lost among the latest transmissions."""
-        return self._under_way.sent < self._lossy_until
+        self.asking.results_us = now_us
 
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
@@ -91,13 +76,12 @@ class Recovery:
         reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
             for group in operation.groups:
-                before_us = max(group.newest_done_us - reordering_us, group.asked_before_us)
-                news = before_us > group.asked_before_us or group.late_up_to > group.asked_up_to
-                if group.in_flight and news:
+                before_us = late_before_us(group, reordering_us)
+                if is_late_news(group, before_us):
                     self._ask_for_late(operation, group, before_us, now_us)
 
     def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
-        room = max(int(self._window.network), LEAST_QUESTIONS) - len(self._questions)
+        room = room_for_questions(self._window, len(self._questions))
         if room <= 0:
             return
         oldest = operation.oldest_pending() or 0
@@ -110,7 +94,7 @@ class Recovery:
             # our leaf would answer, past which these were sent
             self._on_loss(self._lose_by_order(group, late), now_us)
             return
-        if self.results_flow(now_us) and not group.has_work:
+        if results_flow(self.asking, self._round_trip, now_us) and not group.has_work:
             # They would not take anybody's place on the link, and the end is waited for.
             at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
             self._lose_by_order(group, late[at_once])
@@ -126,7 +110,7 @@ class Recovery:
         return lost
 
     def _expect_losses(self) -> None:
-        self._lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
+        self.asking.lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
 
     def _on_loss(self, lost: int, now_us: int) -> None:
         if lost:
@@ -145,14 +129,14 @@ class Recovery:
             self._questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
         ]
         for group in operation.groups:
-            group.ask_again_us[locals_] = now_us + self._round_trip.answer_us
-        self._asked_us = now_us
+            group.ask_again_us[locals_] = now_us + answer_us(self._round_trip)
+        self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)
         self._stats.probes += len(locals_)
         self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
     def until_question(self, now_us: int) -> int | None:
         """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
-        if self.results_flow(now_us):
+        if results_flow(self.asking, self._round_trip, now_us):
             return None
         return max(1, self._question_every - self._unasked)
 
@@ -163,17 +147,22 @@ class Recovery:
     @property
     def _unasked(self) -> int:
         """Transmissions in the network behind which no question has left."""
-        return self._under_way.sent - max(self._questions.behind, self._under_way.out)
+        return self._under_way.sent - max(self.asking.behind, self._under_way.out)
 
     def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
         """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
         self._newest = operation, local
         under_way = self._under_way
-        if self.results_flow(now_us):
-            due = self._questions.behind <= under_way.out and under_way.in_network >= int(self._window.network)
-            # with the slots full as well, nothing more may leave whatever has arrived
-            if due and not self.is_lossy and under_way.in_flight >= max(int(self._window.slots), LEAST_QUESTIONS):
-                due = now_us - self._asked_us >= MEASURE_EVERY_US
+        if results_flow(self.asking, self._round_trip, now_us):
+            due = is_due_while_results_flow(
+                self.asking,
+                self._window,
+                under_way.in_flight,
+                in_network(under_way),
+                under_way.out,
+                is_lossy(self.asking, self._under_way),
+                now_us,
+            )
         else:
             due = self._unasked >= self._question_every
         if not self._ask_when_left(operation, local, now_us) and due:
@@ -186,7 +175,11 @@ class Recovery:
         if operation.has_left or self._member.help_grade is HelpGrade.NONE or not operation.groups:
             return False
         operation.has_left = not any(group.has_work for group in operation.groups)
-        if not operation.has_left or self.results_flow(now_us) or not operation.pending[local]:
+        if (
+            not operation.has_left
+            or results_flow(self.asking, self._round_trip, now_us)
+            or not operation.pending[local]
+        ):
             return False
         self.ask(operation, local, now_us)
         return True
@@ -197,7 +190,7 @@ class Recovery:
 
         Args: operations: those that are not done, in order.
         """
-        if now_us - self._asked_us <= self._round_trip.answer_us:
+        if not is_answer_late(self.asking, self._round_trip, now_us):
             return
         for operation in operations:
             oldest = operation.oldest_pending()
@@ -213,8 +206,10 @@ class Recovery:
             return
         operation, local = self._newest
         self._ask_when_left(operation, local, now_us)
-        ends = not self.results_flow(now_us) or not any(group.has_work for group in operation.groups)
-        if self.is_lossy and self._unasked > 0 and ends:
+        ends = not results_flow(self.asking, self._round_trip, now_us) or not any(
+            group.has_work for group in operation.groups
+        )
+        if is_lossy(self.asking, self._under_way) and self._unasked > 0 and ends:
             self._ask_behind(now_us)
 
     def _ask_behind(self, now_us: int) -> None:
@@ -227,7 +222,7 @@ class Recovery:
     @property
     def waits_for_answers(self) -> bool:
         """Questions that have not been answered, and no results since they left."""
-        return self._asked_us > self._results_us and len(self._questions) > 0
+        return waits_for_answers(self.asking, len(self._questions))
 
     def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
         """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
@@ -274,7 +269,7 @@ class Recovery:
                 self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
-        left = self._under_way.has_left(question.behind)
+        left = self._under_way.acknowledge_up_to(question.behind)
         heard = max(left, 1)
         marked = heard if flags & Flag.CONGESTION else 0
         self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
@@ -306,7 +301,7 @@ class Recovery:
         self, operation: Operation, local: int, bits: int, question: Question, from_server: bool, now_us: int
     ) -> WaitingFor | None:
         lost = not_there = 0
-        flows = self.results_flow(now_us)  # then order tells which of the others are late
+        flows = results_flow(self.asking, self._round_trip, now_us)  # then order tells which of the others are late
         held = True
         oldest = operation.oldest_pending() or 0
         same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
@@ -336,8 +331,8 @@ class Recovery:
                     group.late_up_to = max(group.late_up_to, question.behind)
             else:
                 group.held[local] = True
-                group.ask_again_us[local] = now_us + 2 * self._round_trip.answer_us
-                if self.is_lossy and not (flows and group.has_work):
+                group.ask_again_us[local] = now_us + 2 * answer_us(self._round_trip)
+                if is_lossy(self.asking, self._under_way) and not (flows and group.has_work):
                     group.late_up_to = max(group.late_up_to, question.behind)
                 if in_leaf and self._leaf.must_flush(
                     group, bits, self._probe_timer.timeouts, same_us=same_us, is_in_the_way=in_the_way
@@ -373,29 +368,35 @@ class Recovery:
 
     def is_calm(self, now_us: int) -> bool:
         """Results come, nothing was lost lately, and nothing waits to be asked."""
-        return self.results_flow(now_us) and not self.is_lossy and not self.packets
+        return (
+            results_flow(self.asking, self._round_trip, now_us)
+            and not is_lossy(self.asking, self._under_way)
+            and not self.packets
+        )
 
-    def counted(self) -> tuple[int, int, int, int]:
-        """When results came, when the newest question left, behind which transmission, and how many wait for answers."""
-        return self._results_us, self._asked_us, self._questions.behind, len(self._questions)
+    @property
+    def waiting(self) -> int:
+        """Fragments of which an answer is waited for."""
+        return len(self._questions)
 
-    def asked_of(self, operation: Operation) -> tuple[int, list[tuple[int, int, int]] | None]:
-        """The last fragment of an operation that has ever been asked for, -1: none; and `Questions.open_of` it."""
-        return self._questions.last_of(operation), self._questions.open_of(operation)
+    def last_asked_of(self, operation: Operation) -> int:
+        """The last fragment of an operation that has ever been asked for; -1: none has."""
+        return self._questions.last_of(operation)
 
-    def has_asked(self, operation: Operation, asked: Sequence[Sequence[int]], known: int) -> None:
-        """Questions have left, or were answered, each the first about its fragment.
+    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
+        """See `Questions.open_of`."""
+        return self._questions.open_of(operation)
 
-        Args: asked: of each its place, when, the newest transmission then, and whether it has been answered; known: so many
-            of them, the first ones, had left before.
+    def has_asked(self, operation: Operation, asked: Sequence[Asked], known: int) -> None:
+        """Questions have left, or were answered, each the first about its fragment. Args: known: so many of them, the first
+        ones, had left before.
         """
-        for n, (local, asked_us, behind, is_answered) in enumerate(asked):
+        for n, question in enumerate(asked):
             if n >= known:
-                self._questions.ask(operation, local, asked_us, behind, tells=False)
-                self._asked_us = asked_us
+                self._questions.ask(operation, question.local, question.asked_us, question.behind, tells=False)
                 self._stats.probes += 1
-            if is_answered:
-                self._questions.answered(operation, local, 0)
+            if question.is_answered:
+                self._questions.answered(operation, question.local, 0)
 
     def has_sent(self, operation: Operation, local: int) -> None:
         """Fragments have left, this one the last of them, behind which nothing is to be asked."""

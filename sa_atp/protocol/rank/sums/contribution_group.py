@@ -1,4 +1,4 @@
-"""What one sender adds to an operation: the values of some contributions, and how far they have got.
+"""A contribution group: the values that one sender adds to an operation, and how far their fragments have got.
 
 A worker has one for its own contributions of an operation and, when it helps, one for each lot it sends on behalf of
 others. The values stay here until the operation is over, because any fragment may have to be sent again.
@@ -7,6 +7,7 @@ others. The values stay here until the operation is over, because any fragment m
 from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -15,14 +16,15 @@ from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
 from sa_atp.protocol.packets.header import LANE, WORD_BITS, words_of
+from sa_atp.protocol.rank.compiled.kernels import Sent
+from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions, fly
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
-NEVER = 0  # in sent_us: this fragment has not been sent
 NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
 
 
-class ContributionGroup:
+class ContributionGroup(Transmissions):
     """Fragments are named by their place in the operation (`local`), from 0 to plan.span."""
 
     def __init__(
@@ -42,6 +44,7 @@ class ContributionGroup:
         contributions: how many the complete sum has.
         under_way: of all operations, which this counts itself in.
         """
+        super().__init__()
         self.plan = plan
         self.bits = bits
         self.parts = tuple(parts)
@@ -55,14 +58,8 @@ class ContributionGroup:
         self.held = np.zeros(plan.span, bool)  # an answer has shown that they have arrived
         self.ask_again_us = np.zeros(plan.span, np.int64)  # until then an answer is awaited, or is good
         self.tries = np.zeros(plan.span, np.uint8)
-        self.in_flight = 0  # sent, neither answered nor given up
         self._under_way = under_way
-        self.high = 0  # nothing at or above has been sent
         self.in_order = True  # nothing was sent after what comes behind it: transmissions are in the order of fragments
-        self.newest_done_us = NEVER  # of the fragments that were sent once and are complete, when the latest was sent
-        self.asked_before_us = NEVER  # what was sent before, and is late by others' results, has been asked for
-        self.late_up_to = NEVER  # transmission up to which answers showed that what is not known has to be asked for
-        self.asked_up_to = NEVER  # ... up to which that has been done
         self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
         self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
         self.retransmit_queue: deque[int] = deque()
@@ -90,7 +87,7 @@ class ContributionGroup:
         self._insert(base + first, base + last)
 
     def may_send_all(self, exponents: Exponents) -> None:
-        """What may_send_chunk does, of all chunks in attempt 0."""
+        """Lets all chunks go in attempt 0, as may_send_chunk does one."""
         self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
         base = self.plan.data_start(0)
         self._insert(base, base + self.plan.data_fragments)
@@ -105,13 +102,13 @@ class ContributionGroup:
         self._remove(first, last)
 
     def forget_complete(self, accepted: Mask, end: int) -> None:
-        """What forget_chunk does in attempt 0, of chunks that a kernel has accepted. Args: end: of the last of them."""
+        """Forgets chunks that a kernel has accepted in attempt 0. Args: end: of the last of them."""
         if self._rounded or (self._fresh and self._fresh[0][0] < end):
             for chunk in np.flatnonzero(accepted).tolist():
                 self.forget_chunk(0, chunk)
 
     def _remove(self, first: int, last: int) -> None:
-        """These need not be sent for the first time any more."""
+        """Removes a range from what may be sent for the first time."""
         if not any(begin < last and first < end for begin, end in self._fresh):
             return
         self._fresh = [
@@ -174,7 +171,7 @@ class ContributionGroup:
         return ranges
 
     def _take_older(self, window: int, most: int, below: int, pending: Mask) -> list[tuple[int, int]]:
-        """The same where the window is full: only what comes before fragments that are in flight."""
+        """Takes fragments where the window is full: only those that come before others that are in flight."""
         if not self.retransmit_queue and self._fresh[0][0] >= self.high:
             return []
         span = slice(0, self.high)
@@ -236,12 +233,8 @@ class ContributionGroup:
             tries[tries == 255] = 253  # however often: every second resend is another kind
             tries += 1
             self.flush[first:end] = self.held[first:end] = False
-        self._fly(end - first)
+        fly(self, self._under_way, end - first)
         self.high = max(self.high, end)
-
-    def _fly(self, more: int) -> None:
-        self.in_flight += more
-        self._under_way.in_flight += more
 
     def on_done(self, first: int, end: int) -> int:
         """The sums of fragments first to end - 1, none counted before, are known.
@@ -252,26 +245,20 @@ class ContributionGroup:
             return NEVER
         sent = self.sent_us[first:end] != NEVER
         marked_lost = self.marked_lost[first:end]
-        self._fly(-int(np.count_nonzero(sent & ~marked_lost)))
+        fly(self, self._under_way, -int(np.count_nonzero(sent & ~marked_lost)))
         marked_lost[:] = False
         if self.tries[end - 1] != 1:
             return NEVER
-        self._under_way.has_left(int(self.order[end - 1]))
+        self._under_way.acknowledge_up_to(int(self.order[end - 1]))
         last_us = int(self.sent_us[end - 1])
         self.newest_done_us = max(self.newest_done_us, last_us)
         return last_us
 
-    def on_taken(self, last: int, flown: int, newest_us: int) -> None:
-        """What on_done does, where a kernel has marked the fragments.
-
-        Args: last: the last of them; flown: how many of them were in flight.
-        """
-        self._fly(-flown)
-        if last < self.high and self.tries[last] == 1:
-            self._under_way.has_left(int(self.order[last]))
-        self.newest_done_us = max(self.newest_done_us, newest_us)
-
     # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
+
+    @cached_property
+    def sent(self) -> Sent:
+        return Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
 
     @property
     def is_steady(self) -> bool:
@@ -282,20 +269,11 @@ class ContributionGroup:
 
     @property
     def fresh_range(self) -> tuple[int, int]:
-        """What may be sent for the first time, where that is one range."""
+        """The range of fragments that may be sent for the first time, where there is only one."""
         return self._fresh[0] if self._fresh else (self.plan.span, self.plan.span)
 
     def set_fresh_range(self, first: int, end: int) -> None:
         self._fresh = [(first, end)] if first < end else []
-
-    def counted(self) -> tuple[int, ...]:
-        """Where what was sent ends, when the newest that is complete was sent, and what has been asked for by order."""
-        return self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to
-
-    def set_counted(self, counted: Sequence[int], in_flight: int) -> None:
-        """Args: as `counted` gave them, after what has happened since; how many are in flight now."""
-        self.high, self.newest_done_us, self.asked_before_us, self.late_up_to, self.asked_up_to = counted
-        self.in_flight = in_flight
 
     def waiting(self, pending: Mask, oldest: int, sent_before_us: int) -> Indices:
         """Fragments that were sent before a time and whose sum is not known. Args: oldest: none below is pending."""
@@ -328,12 +306,12 @@ class ContributionGroup:
         """Counts fragments as lost, to be sent again; returns how many were not given up before."""
         new = locals_[~self.marked_lost[locals_]]
         self.marked_lost[new] = True
-        self._fly(-len(new))
+        fly(self, self._under_way, -len(new))
         self.retransmit_queue.extend(new.tolist())
         return len(new)
 
     def forget_held(self) -> None:
-        """What was held is not any more: each fragment has to be asked for again."""
+        """Fragments that a switch held are gone there: each has to be asked for again."""
         self.ask_again_us[self.held] = NEVER
         self.held[:] = False
         self.asked_up_to = NEVER

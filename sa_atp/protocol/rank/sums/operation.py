@@ -6,6 +6,7 @@ never need to ask one another. A rank that is late may see the results of a late
 """
 
 from collections.abc import Callable, MutableMapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,13 @@ from sa_atp.protocol.numbers.scaling import (
     after_zeros,
     gathered_exponent,
 )
-from sa_atp.protocol.rank.compiled.kernels import H_CHANGED
+from sa_atp.protocol.rank.compiled.kernels import HistoryRow, Sums
+from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
-from sa_atp.protocol.rank.sums.contribution_group import NEVER, ContributionGroup
+from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.progress import NEVER, Progress, miss, on_taken, tag_of
 from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
@@ -35,41 +39,14 @@ History = list[ChunkHistory | None]
 WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
 
 
-def tag_of(index: int, values: int) -> int:
-    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
-
-    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
-    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
-    """
-    fragment, within = divmod(values - 1, 256)
-    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
-
-
-def _row(history: ChunkHistory | None) -> tuple[int, int, int, int]:
+def _row(history: ChunkHistory | None) -> HistoryRow:
     """A history as kernels have it."""
-    return (0, 0, 0, 0) if history is None else (history.exponent, history.finest, history.patience, 0)
+    if history is None:
+        return HistoryRow(0, 0, 0, False)
+    return HistoryRow(history.exponent, history.finest, history.patience, False)
 
 
-class NotFinite(Exception):
-    """Contributions to a chunk hold NaN or infinity."""
-
-    def __init__(self, contributions: list[int], chunk: int) -> None:
-        super().__init__()
-        self.contributions = contributions
-        self.chunk = chunk
-
-
-class Changed(Exception):
-    """Contributions to some values do not fit the magnitudes that were gathered for them."""
-
-    def __init__(self, contributions: list[int], first_value: int, end_value: int) -> None:
-        super().__init__()
-        self.contributions = contributions
-        self.first_value = first_value
-        self.end_value = end_value
-
-
-class Operation:
+class Operation(Progress):
     def __init__(
         self,
         *,
@@ -91,15 +68,12 @@ class Operation:
         buffers: where large arrays come from, and go back to by `release`.
         under_way: of all operations, which this counts itself in.
         """
+        super().__init__(first_seq, tag_of(index, plan.values))
         self.index = index
-        self.tag = tag_of(index, plan.values)
         self.plan = plan
-        self.first_seq = first_seq
         self.contributions = contributions
         self.groups: list[ContributionGroup] = []
         self.pending = np.zeros(plan.span, bool)  # fragments whose sum is needed and not known
-        self.missing = 0  # number of those
-        self.resolved = 0  # chunks whose sum is accepted
         self.has_left = False  # the first that was contributed, as a whole
         self.held_bits: int | None = None  # what the last probe saw of the oldest pending fragment
         self.held_since_us = 0  # ... and when one first saw that
@@ -112,7 +86,6 @@ class Operation:
         self._sums = buffers.take(plan.data_fragments * plan.lanes)
         self._scales: dict[tuple[int, int], Lanes] = {}  # (attempt, scale fragment): its sum
         self._superseded: dict[int, tuple[int, Integers]] = {}  # chunk done again: first exponent and sums
-        self._low = 0  # nothing below is pending
         self.key = key
         self._histories = histories
         known = histories.get(key) if key is not None else None
@@ -122,7 +95,7 @@ class Operation:
             list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
         )
         self._from_history = np.array([h is not None for h in self._history])
-        self._table: NDArray[np.int16] | None = None  # the same for kernels, who change it
+        self._table: NDArray[np.void] | None = None  # the same for kernels, who change it
         self.predicted = bool(self._from_history.any())
         if self._from_history.all():
             self._know_all()
@@ -165,9 +138,9 @@ class Operation:
         """The first fragment whose sum is needed and not known."""
         if not self.missing:
             return None
-        if not self.pending[self._low]:
-            self._low += int(self.pending[self._low :].argmax())
-        return self._low
+        if not self.pending[self.low]:
+            self.low += int(self.pending[self.low :].argmax())
+        return self.low
 
     def is_done(self) -> bool:
         return self.resolved == self.plan.chunks
@@ -227,37 +200,35 @@ class Operation:
         return fresh, sent_us
 
     def take_stream(
-        self, kernels: Any, words: Any, start: int, end: int, what: Any, found: Any, done: Any
+        self, kernels: Any, words: Any, start: int, end: int, part: Any, found: Any, done: Any
     ) -> tuple[int, int] | None:
-        """What on_results does, where that is the common case: by a kernel. Args: see kernels.take.
+        """Takes a stream of results by a kernel, where it is the common case of on_results. Args: see kernels.take.
 
         Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
-        if not kernels.take(
-            words, start, end, what, *self.lent(), group.sent_us, group.tries, group.marked_lost, found, done
-        ):
+        if not kernels.take(words, start, end, part, self.sums, group.sent, found, done):
             return None
-        return self.after_taken(int(what[0]) + end - start - 1, found, done)
+        return self.after_taken(int(part["local"]) + end - start - 1, found, done)
 
-    def lent(self) -> tuple[NDArray[Any], ...]:
-        """What kernels change of an operation: what is pending, and of each chunk; the sums; histories."""
-        if self._table is None:
-            self._table = np.array([_row(history) for history in self._history], np.int16)
-        return (
+    @cached_property
+    def sums(self) -> Sums:
+        """The arrays that kernels read and write."""
+        self._table = np.array([_row(history) for history in self._history], dtype_of(HistoryRow))
+        return Sums(
             self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
             self._table,
         )  # fmt: skip
 
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
-        """What follows from what a kernel has taken. Args: last: the last fragment; found, done: see kernels.take.
+        """Finishes a stream that a kernel has taken. Args: last: its last fragment; found, done: see kernels.take.
 
         Returns: as on_results. Raises: NotFinite, Changed.
         """
         (group,) = self.groups
-        fresh, newest_us, flown, complete, accepted, last_accepted = found.tolist()
-        self._miss(-fresh)
-        group.on_taken(last, flown, newest_us)
+        fresh, newest_us, flown, complete, accepted, last_accepted = found.item()
+        miss(self, self._under_way, -fresh)
+        on_taken(group, self._under_way, group, last, flown, newest_us)
         if accepted:
             self.resolved += accepted
             group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
@@ -270,26 +241,18 @@ class Operation:
         """Whether a history says the exponent of each chunk, and nothing is done again."""
         return bool(self._from_history.all() and not self.attempt.any())
 
-    def counted(self) -> tuple[int, int]:
-        """For kernels (steady_kernels.py): below what nothing is pending, and how many chunks are accepted."""
-        return self._low, self.resolved
-
-    def set_counted(self, low: int, resolved: int, *, missing: int) -> None:
-        """Args: as `counted` gave them, after what has happened since; fragments that are missing now."""
-        self._low, self.resolved, self.missing = low, resolved, missing
-
     def histories(self) -> History:
         """Of each chunk, what its next exponent follows from; None: nothing yet."""
         if self._table is not None:
-            for chunk in np.flatnonzero(self._table[:, H_CHANGED]).tolist():
-                exponent, finest, patience, _ = self._table[chunk].tolist()
-                self._history[chunk] = ChunkHistory(exponent, finest, patience)
+            for chunk in np.flatnonzero(self._table["has_changed"]).tolist():
+                row = HistoryRow(*self._table[chunk].item())
+                self._history[chunk] = ChunkHistory(row.exponent, row.finest, row.patience)
         return self._history
 
     def _settle(self, first: int, end: int) -> int:
-        """These pending fragments are known, or not needed any more. Returns: when the newest was sent."""
+        """Marks pending fragments as known, or not needed any more. Returns: when the newest was sent."""
         self.pending[first:end] = False
-        self._miss(first - end)
+        miss(self, self._under_way, first - end)
         newest = NEVER
         for group in self.groups:
             newest = max(newest, group.on_done(first, end))
@@ -307,7 +270,7 @@ class Operation:
                 dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
 
     def release(self) -> None:
-        """Nobody needs the sums any more."""
+        """Gives the memory of the sums back: no rank needs them any more."""
         self._buffers.give(self._sums)
 
     def recall(self, local: int) -> tuple[int, Lanes] | None:
@@ -347,16 +310,12 @@ class Operation:
 
     def _want(self, first: int, end: int) -> None:
         span = self.pending[first:end]
-        self._miss(int((~span).sum()))
+        miss(self, self._under_way, int((~span).sum()))
         span[:] = True
-        self._low = min(self._low, first)
-
-    def _miss(self, more: int) -> None:
-        self.missing += more
-        self._under_way.missing += more
+        self.low = min(self.low, first)
 
     def _unwant(self, first: int, end: int) -> None:
-        """These fragments are not needed any more."""
+        """Gives up fragments that are not needed any more."""
         for local in (first + np.flatnonzero(self.pending[first:end])).tolist():
             self._settle(local, local + 1)
 
@@ -386,7 +345,7 @@ class Operation:
             group.may_send_chunk(attempt, chunk, exponent)
 
     def _know_all(self) -> None:
-        """What _know does in attempt 0, of all chunks of an operation that nobody has contributed to yet."""
+        """Sets the exponents of all chunks in attempt 0, as _know does of one, before any group contributes."""
         plan = self.plan
         self.exponent[:] = [history.exponent for history in self._history if history is not None]
         self._waiting[:] = plan.chunk_fragments
@@ -451,7 +410,7 @@ class Operation:
         self._accept(chunk)
 
     def _changed(self, chunk: int, sums: Integers) -> Changed:
-        """Whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
+        """Says whose values do not fit, and where. Args: sums: of the chunk, with poison in some, or what no sum can be."""
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT
         rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
@@ -471,7 +430,7 @@ class Operation:
     # --- for people ---------------------------------------------------------------------------------------------------
 
     def describe(self) -> str:
-        """What waits, for people who wonder why."""
+        """Describes what the operation waits for, for people who wonder why."""
         oldest = self.oldest_pending()
         held = "unknown" if self.held_bits is None else f"{self.held_bits:x}"
         lines = [

@@ -130,7 +130,7 @@ class Operations:
         return self._open.get(index)
 
     def active(self) -> Collection[Operation]:
-        """Those that are open and not done, in order."""
+        """The operations that are open and not done, in order."""
         return self._active.values()
 
     def are_complete(self, seq: int) -> None:
@@ -142,14 +142,14 @@ class Operations:
         return self._start(operation.index) + operation.plan.span <= self._complete
 
     def wanting(self) -> Collection[Operation]:
-        """Those of the active ones to which we may still have to contribute, in order."""
+        """The active operations to which we may still have to contribute, in order."""
         first = self.oldest()
         if first is None or not self.is_complete(first):
             return self.active()
         return [operation for operation in self.active() if not self.is_complete(operation)]
 
     def oldest(self) -> Operation | None:
-        """The first of those."""
+        """The first operation that is open and not done."""
         return next(iter(self._active.values()), None)
 
     def waiting(self) -> int:
@@ -168,7 +168,7 @@ class Operations:
         return self._start(operation.index) + (operation.oldest_pending() or 0)
 
     def place_of(self, operation: Operation) -> int:
-        """Where it begins."""
+        """The place where an operation begins."""
         return self._start(operation.index)
 
     def oldest_seq(self) -> int:
@@ -191,7 +191,7 @@ class Operations:
         return self._at(self._place(seq))[0]
 
     def overlapping(self, seq: int, count: int) -> list[Operation]:
-        """Those open that have some of these consecutive numbers."""
+        """The open operations that have some of these consecutive numbers."""
         found: list[Operation] = []
         first = self._place(seq)
         place = first

@@ -31,7 +31,7 @@ class Stamp:
         self._tag[at:end] = operation.tag
 
     def finish(self) -> None:
-        """What is the same for all, or follows from the rest."""
+        """Fills the fields that are the same in all packets, or follow from others."""
         self._head["slot"] = self._member.slot_base + self._seq % self._member.slot_count
         self._head["job"] = self._member.job
         self._head["epoch"] = self._member.epoch

@@ -1,0 +1,36 @@
+"""What the parts of one connection share: its place in the job, its sums, what it knows of the network, what it reports."""
+
+from collections import deque
+from dataclasses import replace
+
+from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.rank.compiled.common_case import CommonCase, Kernels
+from sa_atp.protocol.rank.events import Event, WorkerLimits, WorkerStats
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
+from sa_atp.protocol.rank.pace.timing import RoundTrip
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
+from sa_atp.protocol.rank.sums.operations import Operations
+
+
+class Connection:
+    def __init__(
+        self, membership: Membership, now_us: int, limits: WorkerLimits | None = None, kernels: Kernels | None = None
+    ) -> None:
+        """Args: kernels: do the common case of packets; None: nothing is compiled here."""
+        self.membership = membership
+        self.limits = replace(limits or WorkerLimits())  # of our own: they may change
+        self.common = None if kernels is None else CommonCase(kernels, membership)
+        self.operations = Operations(membership)
+        self.under_way = self.operations.under_way
+        self.leaf = LeafBypass(membership)
+        self.round_trip = RoundTrip()
+        self.window = Window(membership.slot_count)
+        self.probe_timer = ProbeTimer(
+            self.round_trip,
+            self.limits.operation_timeout_us,
+            now_us,
+            longest_refused_us=self.limits.server_timeout_us,
+        )
+        self.stats = WorkerStats()
+        self.events: deque[Event] = deque()

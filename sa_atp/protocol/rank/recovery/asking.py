@@ -1,0 +1,86 @@
+"""When results show what leaves the network, and when questions have to. (protocol sections 5.2 to 5.4)"""
+
+from typing import NamedTuple
+
+from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip, answer_us
+from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
+from sa_atp.protocol.rank.sums.under_way import UnderWay
+
+LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
+MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
+
+
+def results_flow(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:
+    """Whether results come so often that they show what leaves the network; on slow links there is time between two."""
+    return now_us - asking.results_us <= max(round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
+
+
+def is_lossy(asking: "Asking", under_way: UnderWay) -> bool:
+    """Something was lost among the latest transmissions."""
+    return under_way.sent < asking.lossy_until
+
+
+def is_due_while_results_flow(
+    asking: "Asking", window: Window, in_flight: int, network: int, out: int, lossy: bool, now_us: int
+) -> bool:
+    """Whether a question has to ride behind what has left, though results come.
+
+    Args: in_flight, network: fragments in flight, and of these in the network, with what has just left; out: see UnderWay.
+    """
+    if asking.behind > out or network < int(window.network):
+        return False
+    # with the slots full as well, nothing more may leave whatever has arrived
+    is_full = in_flight >= max(int(window.slots), LEAST_QUESTIONS)
+    return lossy or not is_full or now_us - asking.asked_us >= MEASURE_EVERY_US
+
+
+def is_answer_late(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:
+    """Whether the newest question, or its answer, is lost."""
+    return now_us - asking.asked_us > answer_us(round_trip)
+
+
+def room_for_questions(window: Window, waiting: int) -> int:
+    """How many more fragments may be asked for. Args: waiting: those whose answers are waited for."""
+    return max(int(window.network), LEAST_QUESTIONS) - waiting
+
+
+def waits_for_answers(asking: "Asking", waiting: int) -> bool:
+    """Questions have not been answered, and no results came since they left."""
+    return asking.asked_us > asking.results_us and waiting > 0
+
+
+def late_before_us(group: Transmissions, reordering_us: int) -> int:
+    """What was sent before, and is not complete, is late: something sent sufficiently later is. (RFC 8985)"""
+    return max(group.newest_done_us - reordering_us, group.asked_before_us)
+
+
+def is_late_news(group: Transmissions, before_us: int) -> bool:
+    """Whether more may be late than has been asked for. Args: before_us: see late_before_us."""
+    return group.in_flight != 0 and (before_us > group.asked_before_us or group.late_up_to > group.asked_up_to)
+
+
+class Asking:
+    """What a connection knows of its questions and results: a record class (records.py)."""
+
+    results_us: int
+    """When results last came."""
+    asked_us: int
+    """When the newest question left."""
+    behind: int
+    """The newest transmission behind which a question has left."""
+    lossy_until: int
+    """The transmission up to which more losses are expected."""
+
+    def __init__(self) -> None:
+        self.results_us = self.asked_us = self.behind = self.lossy_until = NEVER
+
+
+class Asked(NamedTuple):
+    """A question that waits for an answer, or was asked meanwhile."""
+
+    local: int
+    asked_us: int
+    behind: int
+    """The newest transmission when it left."""
+    is_answered: bool

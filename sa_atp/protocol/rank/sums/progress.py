@@ -1,0 +1,85 @@
+"""How far a sum has got, and the contributions of a group to it: record classes (records.py), and what changes them.
+
+Whatever is missing or in flight is counted in the connection's `UnderWay`, too.
+"""
+
+from typing import Any
+
+from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
+
+NEVER = 0  # a time, or the number of a transmission: of what has not been sent
+
+
+def tag_of(index: int, values: int) -> int:
+    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
+
+    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
+    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
+    """
+    fragment, within = divmod(values - 1, 256)
+    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
+
+
+def miss(progress: "Progress", under_way: UnderWay, more: int) -> None:
+    """So many more fragments are missing."""
+    progress.missing += more
+    under_way.missing += more
+
+
+def fly(group: "Transmissions", under_way: UnderWay, more: int) -> None:
+    """So many more fragments are in flight."""
+    group.in_flight += more
+    under_way.in_flight += more
+
+
+def on_taken(group: "Transmissions", under_way: UnderWay, sent: Any, last: int, flown: int, newest_us: int) -> None:
+    """Results are in the sums, by a kernel, which has marked their fragments.
+
+    Args:
+        sent: the group's arrays, see kernels.Sent.
+        last: the last of the fragments; flown: how many of them were in flight.
+        newest_us: when the newest was sent that was sent once.
+    """
+    fly(group, under_way, -flown)
+    if last < group.high and sent.tries[last] == 1:
+        acknowledge_up_to(under_way, int(sent.order[last]))
+    group.newest_done_us = max(group.newest_done_us, newest_us)
+
+
+class Progress:
+    """How far a sum has got."""
+
+    first_seq: int
+    """Sequence number of the first fragment."""
+    tag: int
+    missing: int
+    """Fragments whose sum is needed and not known."""
+    resolved: int
+    """Chunks whose sum is accepted."""
+    low: int
+    """No fragment below is missing."""
+
+    def __init__(self, first_seq: int, tag: int) -> None:
+        self.first_seq, self.tag = first_seq, tag
+        self.missing = self.resolved = self.low = 0
+
+
+class Transmissions:
+    """How far a group's transmissions have got."""
+
+    in_flight: int
+    """Fragments that have been sent, and are neither answered nor given up."""
+    high: int
+    """Nothing at or above has been sent."""
+    newest_done_us: int
+    """When the latest was sent of the fragments that were sent once and are complete."""
+    asked_before_us: int
+    """What was sent before, and is late by others' results, has been asked for."""
+    late_up_to: int
+    """The transmission up to which answers showed that what is not known has to be asked for."""
+    asked_up_to: int
+    """... up to which that has been done."""
+
+    def __init__(self) -> None:
+        self.in_flight = self.high = 0
+        self.newest_done_us = self.asked_before_us = self.late_up_to = self.asked_up_to = NEVER
