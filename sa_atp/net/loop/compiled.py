@@ -5,19 +5,14 @@ here may be where nobody can write. Types are given, so nothing is compiled late
 """
 
 import fcntl
-import hashlib
-import importlib.util
-import inspect
-import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 from sa_atp.basics.folders import cache_folder
+from sa_atp.basics.kept_code import digest_of, executed, source_of
 from sa_atp.protocol.rank.compiled import kernels
 from sa_atp.protocol.rank.compiled import steady_kernels as plain_steady
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -168,47 +163,17 @@ def compiled(
     """
     import numba
 
-    copied = _copy(module, theirs)
-    for name, function in (called or {}).items():
-        setattr(copied, name, function)
-    with (_folder() / "lock").open("w") as lock:
+    folder = cache_folder() / "kernels"
+    digest = digest_of(*map(source_of, (module, *theirs)))
+    copied = executed(f"{module.__name__.replace('.', '_')}_{digest}", [("kernels.py", source_of(module))], folder)
+    copied.update(called or {})
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
         for name in helpers:
-            setattr(copied, name, numba.njit(error_model="numpy")(getattr(copied, name)))
+            copied[name] = numba.njit(error_model="numpy")(copied[name])
         return SimpleNamespace(
             **{
-                name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(getattr(copied, name))
+                name: numba.njit(signature, nogil=True, cache=True, error_model="numpy")(copied[name])
                 for name, signature in signatures.items()
             }
         )
-
-
-def _folder() -> Path:
-    folder = cache_folder() / "kernels"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _copy(module: ModuleType, theirs: Sequence[ModuleType]) -> ModuleType:
-    """The module again, from a file in the cache folder. Args: theirs: modules that its code depends on."""
-    source = inspect.getsource(module)
-    digest = hashlib.sha256("".join([source, *map(inspect.getsource, theirs)]).encode()).hexdigest()[:16]
-    name = f"{module.__name__.replace('.', '_')}_{digest}"
-    if name in sys.modules:
-        return sys.modules[name]
-    path = _folder() / f"{name}.py"
-    if not path.is_file():
-        written = path.with_suffix(f".{os.getpid()}")
-        written.write_text(source)
-        written.replace(path)  # whole, whoever else writes it now
-    return _loaded(name, path)
-
-
-def _loaded(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # numba finds what it restores by the name of its module
-    spec.loader.exec_module(module)
-    return module

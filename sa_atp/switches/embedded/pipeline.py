@@ -16,7 +16,6 @@ from sa_atp.switches.embedded import kept_programs
 from sa_atp.switches.embedded.errors import EntryError
 from sa_atp.switches.embedded.frame import PLACES, Frame
 from sa_atp.switches.embedded.holding import nobody_holds
-from sa_atp.switches.embedded.kept_code import address_of, program_function
 from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.program import Program, Table
 from sa_atp.switches.embedded.tables import Entry, TableState, by_name
@@ -81,7 +80,7 @@ class Pipeline:
         self.translation = translation or translate(program, shared=shared)
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
-        self._process = program_function(self.translation, compiled=compiled, cache=cache)
+        self._process = kept_programs.process(self.translation, compiled=compiled, cache=cache)
         # the head of a packet is written as a whole, however short the packet is
         self.most_added = max(self.translation.layout.header_room + 8, HEAD_BYTES)
         self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
@@ -209,7 +208,7 @@ class Pipeline:
     @property
     def address(self) -> int:
         """Where the compiled program is, for compiled callers: int64 (*)(int64 address of the frame's words)."""
-        return address_of(self._process)
+        return kept_programs.address_of(self._process)
 
     def let_go_of_output(self) -> None:
         """Makes the next call use new buffers, so that what the last one returned stays as it is."""

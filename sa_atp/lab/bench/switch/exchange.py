@@ -1,6 +1,6 @@
 """The hosts of the switch benchmark as compiled code, so that it is the switch that is measured. See `switch_hosts`.
 
-Executed in a namespace of operations (see `embedded.kept_code`), never imported.
+Executed in a namespace of operations (see `basics/kept_code.py`), never imported.
 """
 
 from typing import TYPE_CHECKING

@@ -11,6 +11,6 @@
     loop            what Python sees of it
 
 `arriving`, `super_packets`, `leaving` and `turn` are one namespace: they are executed together, compiled or plain (see
-`kept_code`), and call each other and the operations of `embedded.bits` by name. Plain, with operations that look at every
-index, is how their tests run them.
+`basics/kept_code.py`), and call each other and the operations of `embedded.bits` by name. Plain, with operations that look
+at every index, is how their tests run them.
 """

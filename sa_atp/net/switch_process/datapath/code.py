@@ -5,10 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from sa_atp.basics.kept_code import digest_of, executed, has_code, source_of
 from sa_atp.net.switch_process.datapath import state, system
 from sa_atp.switches.embedded import bits
-from sa_atp.switches.embedded.cached import has_code
-from sa_atp.switches.embedded.kept_code import digest_of, functions
 from sa_atp.switches.embedded.translate import packets
 
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "leaving", "turn"))
@@ -22,10 +21,10 @@ def sources() -> list[tuple[str, str]]:
 @lru_cache(maxsize=2)
 def compiled(cache: Path | None) -> dict[str, Any]:
     """The functions of the sources, which numba compiles when they are called. Args: cache: see `Pipeline`."""
-    operations = bits.compiled()
+    operations = bits.compiled(kept=cache is not None)
     texts = sources()
-    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, packets)))
-    return functions(name, texts, {**operations, **system.calls(operations)}, cache)
+    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(source_of, (bits, system, state, packets)))
+    return executed(name, texts, cache, {**operations, **system.calls(operations)})
 
 
 def ready(cache: Path | None) -> Callable[..., int]:
@@ -40,7 +39,3 @@ def ready(cache: Path | None) -> Callable[..., int]:
 def is_cached(cache: Path) -> bool:
     """Whether the loop's compiled code is in the cache."""
     return has_code(compiled(cache)["run_turn"])
-
-
-def _text(module: Any) -> str:
-    return Path(str(module.__file__)).read_text()
