@@ -1,5 +1,6 @@
-"""Counted things and lists in messages."""
+"""Counted things, lists and likely meanings in messages."""
 
+import difflib
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -23,3 +24,9 @@ def join(words: Iterable[str]) -> str:
     """a, b and c."""
     found = list(words)
     return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]])) if found else ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """" (did you mean steps?)", if one of the known words is close to an unknown one; else nothing."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -2,12 +2,20 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sa_atp.lab.plans.plan import Plan
 
 IntervalKind = Literal["compute", "help", "send", "wait", "pause", "between"]
 """between: the worker is in no step. Reports find these intervals (`report.gaps`); run.json has those of steps."""
+
+
+if TYPE_CHECKING:
+    Number = float
+else:
+
+    class Number(float):
+        """A float of a record. It is a type of its own because JSON has no NaN and no infinities (see `report.archive`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +40,20 @@ class Iteration:
 
     step: int
     worker: int
-    compute_s: float
+    compute_s: Number
     """Time spent on its own micro-batches."""
-    help_s: float
+    help_s: Number
     """Time spent on other workers' micro-batches."""
-    send_s: float
+    send_s: Number
     """While its contribution left for the first time. What is sent again is sent while it waits; and so is what can only
     leave when others have sent."""
-    wait_s: float
+    wait_s: Number
     """For claims, for others, for the sum, and for a turn on a core; with Gloo, which does not tell them apart, sending
     too."""
-    iteration_s: float
-    loss: float
+    iteration_s: Number
+    loss: Number
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""
-    slowdown: float
+    slowdown: Number
     """Emulated slow-down of its device in this step."""
     micro_batches: int
     """Micro-batches of its own shard that it contributed: those that it was the first to have computed. Over all workers
@@ -53,7 +61,7 @@ class Iteration:
     compute those of other steps, too, and they add up over the whole run."""
     helped: int
     """Micro-batches of other shards that it contributed, likewise."""
-    end_s: float = math.nan
+    end_s: Number = math.nan
     """When it had the sum and had applied it, since the policy's first step began; NaN in runs of releases that did not
     write it down."""
     samples: int = 0
@@ -70,10 +78,10 @@ class Evaluation:
     """Held-out loss and accuracy after a step (all workers have the same weights)."""
 
     step: int
-    time_s: float
+    time_s: Number
     """When the first worker had the step's sum and had applied it, since the first step began."""
-    loss: float
-    accuracy: float
+    loss: Number
+    accuracy: Number
 
 
 @dataclass(slots=True)
@@ -94,17 +102,17 @@ class PolicyRun:
     help: dict[str, int] = field(default_factory=dict)
     """helped_steps (steps in which somebody helped), micro_batches (contributed by helpers), unused (computed for nothing,
     by whomever), backups, questions (to the ledger)."""
-    fluid_bound_s: float = 0.0
+    fluid_bound_s: Number = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0
     """Which one, where several ran at once."""
-    step_ends_s: list[float] = field(default_factory=list)
+    step_ends_s: list[Number] = field(default_factory=list)
     """Of policies whose workers go on at their own pace: when a step's worth of samples more was in the parameters, in
     seconds since the first worker began. Empty: a step ends when the first worker has its sum."""
-    streams: dict[str, float] = field(default_factory=dict)
+    streams: dict[str, Number] = field(default_factory=dict)
     """For each link between switches ("leaf1-s1"), how many times a step's fragments went up it, mean over steps: the
     bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""
-    device_cores: float = 0.0
+    device_cores: Number = 0.0
     """How many of this machine's cores all emulated devices of the job take while they compute; 0: none really did."""
 
 
