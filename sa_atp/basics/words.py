@@ -27,6 +27,6 @@ def join(words: Iterable[str]) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """ " (did you mean steps?)", if one of the known words is close to an unknown one; else nothing."""
+    """The known word that is close to an unknown one, as " (did you mean steps?)"; nothing, if none is."""
     close = difflib.get_close_matches(word, known, 1)
     return f" (did you mean {close[0]}?)" if close else ""

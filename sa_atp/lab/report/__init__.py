@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from sa_atp.basics import needs
 from sa_atp.basics.errors import MissingPartError, SaAtpError
 from sa_atp.lab.report import files, html
 from sa_atp.lab.report.drawing import figures
@@ -38,7 +39,8 @@ def drawing(again: str) -> Iterator[None]:
 def write_report(result: RunResult, folder: Path) -> list[Path]:
     """Writes everything into a folder, which is made if it is not there: first the data, then what is drawn from it.
 
-    Without matplotlib, everything but the figures is written, and a line on standard error says how to get it.
+    Without matplotlib there are no figures, and without jinja2 no page either; a line on standard error says how to get
+    them.
 
     Returns: the files. Raises: UserError: the data cannot be written. DrawingError: it is written.
     """
@@ -47,14 +49,20 @@ def write_report(result: RunResult, folder: Path) -> list[Path]:
     with drawing(f"sa-atp plot {folder}"):
         try:
             return written + draw(result, folder)
-        except MissingPartError:
-            print(f"sa-atp: no figures: matplotlib is not installed: {INSTALL}", file=sys.stderr)
+        except MissingPartError as missing:
+            print(f"sa-atp: {missing}", file=sys.stderr)
             left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
-            return [*written, files.write_text(folder / "report.html", html.render(result, (), left_out))]
+            with contextlib.suppress(MissingPartError):
+                written.append(files.write_text(folder / "report.html", html.render(result, (), left_out)))
+    return written
 
 
 def draw(result: RunResult, folder: Path) -> list[Path]:
-    """Draws figures and report.html. Raises: MissingPartError without matplotlib; UserError as `write_report`."""
+    """Draws figures and report.html.
+
+    Raises: MissingPartError without matplotlib or jinja2; UserError as `write_report`.
+    """
+    needs.require_modules("figures and report.html need", "matplotlib", "jinja2")
     drawn, left_out = figures.draw_all(result, folder)
     page = html.render(result, drawn, left_out)
     return [*(figure.path for figure in drawn), files.write_text(folder / "report.html", page)]
