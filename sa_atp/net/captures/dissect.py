@@ -1,8 +1,8 @@
 """Captures as text: one line for each SA-ATP packet of a pcap or pcapng file.
 
-Headers are read and lanes are counted for a batch of packets at once, which takes some 10 us a packet. Scapy takes 500, so it
-is only asked about packets that are wrapped in an unusual way (`dissect_layers.py`), and where somebody wants to see a
-packet's layers.
+Headers are read and lanes are counted for a batch of packets at once, which takes some 10 us a packet. Scapy takes 500, so
+it is only asked about packets that are wrapped in an unusual way (`dissect_layers.py`), and where somebody wants to see
+a packet's layers.
 """
 
 from collections.abc import Iterator

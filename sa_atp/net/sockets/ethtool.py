@@ -3,7 +3,7 @@
 The names are the kernel's own (`tx-udp-segmentation`), of which one may stand for several (`tx-checksum-*`). Those that
 people know are in GROUPS, with the meaning that the program gives them.
 
-pyroute2 does this, too, by netlink; importing it takes each process 0.3 s of CPU time (0.9.7), which is more than all that is
+pyroute2 does this, too, by netlink. Importing it takes each process 0.3 s of CPU time (0.9.7), more than all that is
 asked here.
 """
 
