@@ -1,6 +1,5 @@
 """Counted things, lists and likely meanings in messages."""
 
-import difflib
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -28,5 +27,7 @@ def join(words: Iterable[str]) -> str:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """The known word that is close to an unknown one, as " (did you mean steps?)"; nothing, if none is."""
+    import difflib
+
     close = difflib.get_close_matches(word, known, 1)
     return f" (did you mean {close[0]}?)" if close else ""
