@@ -146,7 +146,7 @@ class UdpSocket:
         bursts: list[Burst] = []
         for row in self._rows:
             try:
-                count, control, _, sender = self.socket.recvmsg_into([row], socket.CMSG_SPACE(_NUMBER.size))
+                count, control, _, sender = self.socket.recvmsg_into([row.data], socket.CMSG_SPACE(_NUMBER.size))
             except BlockingIOError:
                 self.is_drained = True
                 return bursts
