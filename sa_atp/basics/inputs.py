@@ -1,4 +1,4 @@
-"""Reads users' files, text and JSON, with errors of one line."""
+"""Reads users' files, text and JSON, with errors of one line. Files of compiled programs may be compressed."""
 
 import json
 from collections import Counter
@@ -9,16 +9,27 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import short
 
 
-def read_text(path: Path) -> str:
-    """Reads a text file. Raises: UserError: it cannot be read, or is not text."""
+def read_bytes(path: Path) -> bytes:
+    """Reads a file, and decompresses it if its name ends in .xz. Raises: UserError."""
+    import lzma
+
     try:
-        return path.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
+        content = path.read_bytes()
+        return lzma.decompress(content) if path.suffix == ".xz" else content
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
+    except lzma.LZMAError as error:
+        raise UserError(f"{path}: not compressed by xz: {error}") from None
     except ValueError as error:  # the path has a NUL in it
         raise UserError(f"{short(str(path))}: {error}") from None
+
+
+def read_text(path: Path) -> str:
+    """As `read_bytes`, of a text. Raises: UserError: it cannot be read, or is not text."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")  # some editors put a mark before the text
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not text in UTF-8: byte {error.object[error.start]:#04x} at {error.start}") from None
 
 
 def read_json(path: Path) -> Any:

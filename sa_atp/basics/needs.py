@@ -128,6 +128,7 @@ OPTIONAL = {
     "sklearn": ("scikit-learn", "torch"),
     "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
+    "jinja2": ("jinja2", "report"),
     "mininet": ("mininet", "mininet"),
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),

@@ -1,4 +1,4 @@
-"""Counted things and lists in messages."""
+"""Counted things, lists and likely meanings in messages."""
 
 import reprlib
 from collections.abc import Iterable
@@ -23,3 +23,11 @@ def join(words: Iterable[str]) -> str:
     """a, b and c."""
     found = list(words)
     return " and ".join(filter(None, [", ".join(found[:-1]), found[-1]])) if found else ""
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """The known word that is close to an unknown one, as " (did you mean steps?)"; nothing, if none is."""
+    import difflib
+
+    close = difflib.get_close_matches(word, known, 1)
+    return f" (did you mean {close[0]}?)" if close else ""

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from sa_atp.basics import needs
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.net.sockets import namespace
-from sa_atp.net.sockets.mmsg import SOL_UDP, UDP_GRO
-from sa_atp.net.sockets.udp import BUFFER_BYTES, SO_RCVBUFFORCE, UDP_SEGMENT
+from sa_atp.net.sockets.udp import BUFFER_BYTES, SO_RCVBUFFORCE, SOL_UDP, UDP_GRO, UDP_SEGMENT
 
 LOOPBACK = "127.0.0.1"
 WAIT_S = 2.0

@@ -70,10 +70,11 @@ def compiled(lanes: int) -> Finding:
     how = "the first switch that starts compiles it, which takes about 15 s"
     try:
         from sa_atp.net.switch_process.datapath import code
-        from sa_atp.switches.embedded.cache_status import is_cached
+        from sa_atp.switches.embedded import program_cache
         from sa_atp.switches.embedded.loading import load
 
-        found = is_cached(load(artefacts.program(lanes).json_path), cache_folder()) and code.is_cached(cache_folder())
+        program, cache = load(artefacts.program(lanes).json_path), cache_folder()
+        found = program_cache.is_compiled(program, cache) and code.is_cached(cache)
     except Exception as error:  # a broken installation may raise anything
         return Finding(name=name, ok=False, detail=f"{type(error).__name__}: {error}", how=how)
     return Finding(name=name, ok=found, detail="compiled" if found else "not compiled yet", how=how)

@@ -49,6 +49,7 @@ PACKAGES = (
         name="matplotlib",
         code=f"import matplotlib; matplotlib.use('Agg'); import matplotlib.pyplot; {_version_of('matplotlib')}",
     ),
+    Package(name="jinja2", code=f"import jinja2; {_version_of('jinja2')}"),
     Package(name="mininet", code=f"import mininet.net; {_version_of('mininet')}"),
 )
 

@@ -15,13 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar, cast
-
-import numpy as np
+from typing import Any, Protocol, Self, TypeVar
 
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
+from sa_atp.net.flat_values import flat_float32
 from sa_atp.net.helping import Helping
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
@@ -218,7 +217,7 @@ class Communicator(Asking):
             raise UserError(
                 "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
             )
-        values, write_back = _flat_float32(array)
+        values, write_back = flat_float32(array)
         if not values.size:
             nothing: Future[Any] = Future()
             nothing.set_result(array)
@@ -394,55 +393,6 @@ class Communicator(Asking):
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
         self._worker.fail(TransportError(reason))
         self._session.fail(self._worker.error or TransportError(reason))
-
-
-def _flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
-    """An array as flat float32, copied only where needed, and a function that writes the sum into the array.
-
-    Raises: UserError.
-    """
-    if isinstance(array, np.ndarray):
-        if array.dtype not in (np.float32, np.float16):
-            raise UserError(f"an array of {array.dtype} cannot be summed: expected float32 or float16")
-
-        if not array.flags.writeable:
-            raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
-        _check_places(array.strides, array.shape)
-        flat = np.ascontiguousarray(array, np.float32).reshape(-1)
-
-        def write_array(values: Values) -> None:
-            if not np.may_share_memory(values, array):
-                with np.errstate(over="ignore"):  # a sum too large for float16 becomes infinite
-                    array[...] = values.reshape(array.shape)
-
-        return flat, write_array
-    if type(array).__module__.partition(".")[0] == "torch":
-        tensor = cast(Any, array)
-        name = str(tensor.dtype).removeprefix("torch.")
-        layout = str(tensor.layout).removeprefix("torch.")
-        dense = layout == "strided"
-        if name not in ("float32", "float16", "bfloat16") or tensor.device.type != "cpu" or not dense:
-            raise UserError(
-                f"a {'' if dense else layout + ' '}{name} tensor on {tensor.device} cannot be summed: "
-                "expected a dense one of float32, float16 or bfloat16 on the CPU"
-            )
-        _check_places(tensor.stride(), tensor.shape)
-        flat = tensor.detach().resolve_neg().float().reshape(-1).contiguous()
-
-        def write_tensor(values: Values) -> None:
-            if flat.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(flat.reshape(tensor.shape))
-
-        return flat.numpy(), write_tensor
-    raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
-
-
-def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:
-    """Raises: UserError: elements share memory, as in an expanded tensor, so the array cannot hold a sum."""
-    if 0 not in shape and any(step == 0 and size > 1 for step, size in zip(strides, shape, strict=True)):
-        raise UserError(
-            f"an array of shape {tuple(shape)} whose values share memory cannot be replaced by its sum: copy it first"
-        )
 
 
 def _microseconds(name: str, seconds: float) -> int:

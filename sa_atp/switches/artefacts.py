@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from sa_atp.basics.errors import MissingPartError, UserError
-from sa_atp.basics.inputs import read_text
+from sa_atp.basics.inputs import read_bytes, read_text
 from sa_atp.basics.words import join
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, WIDE_BUILDS
 
@@ -41,10 +41,7 @@ class CompiledProgram:
 
     def device_config(self) -> bytes:
         """BMv2 JSON, as P4Runtime's p4_device_config. Raises: UserError."""
-        try:
-            return self.json_path.read_bytes()
-        except OSError as error:
-            raise UserError(f"{self.json_path}: {error.strerror or error}") from None
+        return read_bytes(self.json_path)
 
     def p4info(self) -> str:
         """The P4Info in text form. Raises: UserError."""
@@ -123,29 +120,34 @@ def _build_of(folder: str) -> tuple[int, int]:
 
 
 def from_folder(folder: Path, *, to_run: bool = True) -> CompiledProgram:
-    """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it.
+    """A compiled program in a folder: one BMv2 JSON, and its P4Info in text form beside it, which may be compressed.
 
     Args: to_run: whether to check its age, see `check_age`.
     Raises: UserError: the folder does not hold exactly one of each; or see `check_age`.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such folder; expected one with a BMv2 JSON and its P4Info")
-    infos = sorted([*folder.glob("*.p4info.txtpb"), *folder.glob("*.p4info.txt")])
-    if len(infos) != 1:
-        raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(infos)}")
-    name = infos[0].name.split(".p4info.")[0]
-    json_path = folder / f"{name}.json"
+    info = p4info_in(folder)
+    json_path = folder / f"{info.name.split('.p4info.')[0]}.json"
     if not json_path.is_file():
-        raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {infos[0].name}")
+        raise UserError(f"{folder}: expected the BMv2 JSON {json_path.name} beside {info.name}")
     if to_run:
         check_age(folder)
     origin = _origin(folder)
     return CompiledProgram(
         json_path=json_path,
-        p4info_path=infos[0],
+        p4info_path=info,
         lanes=origin.get("lanes"),
         contributions=origin.get("contributions"),
     )
+
+
+def p4info_in(folder: Path) -> Path:
+    """The P4Info of a compiled program, in text form. Raises: UserError: there is not exactly one."""
+    found = sorted({path for end in ("txtpb", "txtpb.xz", "txt") for path in folder.glob(f"*p4info*.{end}")})
+    if len(found) != 1:
+        raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(found)}")
+    return found[0]
 
 
 # --- compiled programs and their sources ------------------------------------------------------------------------------

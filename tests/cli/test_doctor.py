@@ -20,7 +20,7 @@ from sa_atp.doctor import machine, project, software
 from sa_atp.doctor.commands import commands, offered
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.switches import artefacts
-from sa_atp.switches.embedded import cache_status
+from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.loading import load
 
 from .conftest import sa_atp
@@ -231,16 +231,16 @@ def test_the_cache_tells_what_is_compiled(tmp_path: Path) -> None:
     json_path = artefacts.program(64).json_path
     # a switch that has started here has filled the cache; this one starts and ends at once
     assert sa_atp("up", "--lanes", "64", "--", "true").returncode == 0
-    assert cache_status.is_cached(load(json_path), cache_folder())
+    assert program_cache.is_compiled(load(json_path), cache_folder())
     assert project.compiled(64).ok
-    assert not cache_status.is_cached(load(json_path), tmp_path)
+    assert not program_cache.is_compiled(load(json_path), tmp_path)
 
     copy = tmp_path / "copy"
     shutil.copytree(cache_folder(), copy)
-    assert cache_status.is_cached(load(json_path), copy)
+    assert program_cache.is_compiled(load(json_path), copy)
     for code in copy.rglob("*.nbc"):
         code.unlink()
-    assert not cache_status.is_cached(load(json_path), copy)
+    assert not program_cache.is_compiled(load(json_path), copy)
 
 
 def test_help_names_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.basics.code_cache import executed
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.net.sockets import offload
@@ -24,7 +25,6 @@ from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
-from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
@@ -58,7 +58,7 @@ class Memory:
         if compiled:
             self.functions = code.compiled(cache_folder())
         else:
-            self.functions = functions("plain_datapath", code.sources(), checked_operations(), None)
+            self.functions = executed("plain_datapath", code.sources(), None, checked_operations())
         self.pipeline = Pipeline.from_file(artefacts.program(lanes).json_path, compiled=compiled, cache=cache_folder())
         members, server = switch_traffic.hosts()
         jobs.install(LocalWriter(self.pipeline), switch_traffic.job(members, server))

@@ -11,6 +11,7 @@ import pytest
 from helpers.needs import VETH
 
 from sa_atp.basics.errors import UserError
+from sa_atp.net.loop.compiled import socket_kernels
 from sa_atp.net.sockets.udp import FULL_US, MAX_SEGMENTS, UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
 
@@ -28,11 +29,15 @@ def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
     return found
 
 
+@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize("size", [1, 20, 276, 1044, 1472])
-def test_a_burst_arrives_as_it_was_sent(segments: bool, size: int) -> None:
-    """A burst larger than one system call takes, with segmentation by the kernel and without."""
+def test_a_burst_arrives_as_it_was_sent(compiled: bool, segments: bool, size: int) -> None:
+    """Larger than one system call takes, with segmentation by the kernel and without."""
     sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
+    if compiled:
+        sender.use(socket_kernels())
+        receiver.use(socket_kernels())
     sender._segments = segments
     count = 3 * MAX_SEGMENTS + 7
     data = np.random.default_rng(size).integers(0, 256, (count, size), dtype=np.uint8)

@@ -15,7 +15,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_text
 from sa_atp.basics.tables import read_table
-from sa_atp.basics.words import join, plural
+from sa_atp.basics.words import join, meant, plural
 from sa_atp.lab import policies
 from sa_atp.lab.plans import traces
 from sa_atp.lab.plans.plan import TABLES, Plan
@@ -59,7 +59,8 @@ def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
     found = {}
     for name, table in tables.items():
         if name not in kinds:
-            raise UserError(f"{where}: unknown table [{name}]; a plan has {', '.join(f'[{s}]' for s in kinds)}")
+            known = ", ".join(f"[{kind}]" for kind in kinds)
+            raise UserError(f"{where}: unknown table [{name}]{meant(name, kinds)}; a plan has {known}")
         if not isinstance(table, dict):
             raise UserError(f"{where}: {name} must be a table")
         found[name] = read_table(kinds[name], name, table, where)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from sa_atp.basics import needs
 from sa_atp.basics.errors import MissingPartError, SaAtpError
 from sa_atp.lab.report import files, html
 from sa_atp.lab.report.drawing import figures
@@ -39,7 +40,8 @@ def drawing(again: str) -> Iterator[None]:
 def write_report(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
     """Writes a report into a folder, which it makes if necessary: first the data, then figures and page.
 
-    Without matplotlib it leaves the figures out, and a line on standard error says how to get it.
+    Without matplotlib it leaves figures out, without jinja2 the page as well; a line on standard error says how to get
+    them.
 
     Args: summary: the run's, if it is computed already.
 
@@ -50,14 +52,20 @@ def write_report(result: RunResult, folder: Path, summary: dict[str, Any] | None
     with drawing(f"sa-atp plot {folder}"):
         try:
             return written + draw(result, folder, summary)
-        except MissingPartError:
-            print(f"sa-atp: no figures: matplotlib is not installed: {INSTALL}", file=sys.stderr)
+        except MissingPartError as missing:
+            print(f"sa-atp: {missing}", file=sys.stderr)
             left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
-            return [*written, files.write_text(folder / "report.html", html.render(result, (), left_out, summary))]
+            with contextlib.suppress(MissingPartError):
+                written.append(files.write_text(folder / "report.html", html.render(result, (), left_out, summary)))
+    return written
 
 
 def draw(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
-    """Draws figures and report.html. Raises: MissingPartError without matplotlib; UserError as `write_report`."""
+    """Draws figures and report.html.
+
+    Raises: MissingPartError without matplotlib or jinja2; UserError as `write_report`.
+    """
+    needs.require_modules("figures and report.html need", "matplotlib", "jinja2")
     drawn, left_out = figures.draw_all(result, folder)
     page = html.render(result, drawn, left_out, summary)
     return [*(figure.path for figure in drawn), files.write_text(folder / "report.html", page)]

@@ -3,16 +3,16 @@
 Records are stored as columns and rows. JSON has no NaN: a loss that is NaN is null, infinities are "inf" and "-inf".
 """
 
-import contextlib
 import dataclasses
 import math
-import typing
 from typing import Any
+
+import msgspec
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.plans.plan_files import parse_tables
-from sa_atp.lab.runs.records import Evaluation, Interval, Iteration, PolicyRun, RunResult
+from sa_atp.lab.runs.records import Evaluation, Interval, Iteration, Number, PolicyRun, RunResult
 
 FORMAT = "sa-atp run"
 VERSION = 1
@@ -21,6 +21,30 @@ RECORDS: dict[str, type] = {"iterations": Iteration, "intervals": Interval, "eva
 
 class BadRun(ValueError):
     """The data is not a run; the message says what is wrong with it."""
+
+
+class _File(msgspec.Struct):
+    """What the file holds besides its format and version."""
+
+    plan: dict[str, Any]
+    plan_path: str
+    backend: str
+    switch: str
+    manifest: dict[str, Any]
+    runs: list[dict[str, Any]]
+
+
+class _Table(msgspec.Struct):
+    columns: list[str]
+    rows: list[list[Any]]
+
+
+class _Tables(msgspec.Struct):
+    """A run's records."""
+
+    iterations: _Table
+    intervals: _Table
+    evaluations: _Table
 
 
 def encode(result: RunResult) -> dict[str, Any]:
@@ -44,17 +68,12 @@ def decode(data: Any) -> RunResult:
     if data.get("version") != VERSION:
         raise BadRun(f"its version is {data.get('version')!r}; this release reads version {VERSION}")
     try:
-        plan = parse_tables(_get(data, "plan", dict), "its plan")
-    except (UserError, OverflowError) as error:
+        file = msgspec.convert(data, _File)
+        plan = parse_tables(file.plan, "its plan")
+        runs = [_decode_run(run) for run in file.runs]
+    except (msgspec.ValidationError, UserError, OverflowError) as error:
         raise BadRun(str(error)) from None
-    return RunResult(
-        plan,
-        _get(data, "plan_path", str),
-        _get(data, "backend", str),
-        _get(data, "switch", str),
-        _get(data, "manifest", dict),
-        [_decode_run(run) for run in _get(data, "runs", list)],
-    )
+    return RunResult(plan, file.plan_path, file.backend, file.switch, file.manifest, runs)
 
 
 def jsonable(value: Any) -> Any:
@@ -81,57 +100,22 @@ def _encode_rows(kind: type, records: list[Any]) -> dict[str, Any]:
     return {"columns": columns, "rows": [[jsonable(getattr(r, name)) for name in columns] for r in records]}
 
 
-def _decode_run(data: Any) -> PolicyRun:
-    if not isinstance(data, dict):
-        raise BadRun("one of its runs is not an object")
-    return PolicyRun(
-        _get(data, "policy", str),
-        _get(data, "repetition", int),
-        **{name: _decode_rows(kind, _get(data, name, dict), name) for name, kind in RECORDS.items()},
-        sums_checked=_get(data, "sums_checked", int),
-        sums_wrong=_get(data, "sums_wrong", int),
-        fragments=_counts(data, "fragments"),
-        help=_counts(data, "help"),
-        fluid_bound_s=_decode_float(data.get("fluid_bound_s"), "fluid_bound_s"),
-        job=_get(data, "job", int) if "job" in data else 0,
-        step_ends_s=[_decode_float(end, "step_ends_s") for end in _get(data, "step_ends_s", list)]
-        if "step_ends_s" in data
-        else [],
-        streams={k: _decode_float(v, f"streams.{k}") for k, v in _get(data, "streams", dict).items()}
-        if "streams" in data
-        else {},
-        device_cores=_decode_float(data.get("device_cores", 0.0), "device_cores"),
-    )
+def _decode_run(data: dict[str, Any]) -> PolicyRun:
+    """Raises: BadRun, msgspec.ValidationError."""
+    tables = msgspec.convert(data, _Tables)
+    records = {name: _records(name, getattr(tables, name)) for name in RECORDS}
+    return msgspec.convert({**data, **records}, PolicyRun, dec_hook=_decode_float)
 
 
-def _decode_rows(kind: type, data: dict[str, Any], name: str) -> list[Any]:
-    types = {field: hint for field, hint in typing.get_type_hints(kind).items() if not field.startswith("_")}
-    columns, rows = _get(data, "columns", list), _get(data, "rows", list)
-    # fields with a default were added later, and older runs lack them
-    needed = [f.name for f in dataclasses.fields(kind) if f.default is dataclasses.MISSING]
-    is_known = all(isinstance(column, str) for column in columns) and len(set(columns)) == len(columns)
-    if not is_known or not set(needed) <= set(columns) <= set(types):
-        raise BadRun(f"its {name} have the columns {columns}, not {list(types)}")
-    records = []
-    for row in rows:
-        if not isinstance(row, list) or len(row) != len(columns):
-            raise BadRun(f"a row of its {name} does not have {plural(len(columns), 'value')}")
-        records.append(
-            kind(**{c: _decode_value(v, types[c], f"{name}.{c}") for c, v in zip(columns, row, strict=True)})
-        )
-    return records
-
-
-def _decode_value(value: Any, wanted: Any, where: str) -> Any:
-    if wanted is float:
-        return _decode_float(value, where)
-    if typing.get_origin(wanted) is typing.Literal:
-        if value not in typing.get_args(wanted):
-            raise BadRun(f"{where} is {value!r}, not one of {', '.join(typing.get_args(wanted))}")
-        return value
-    if type(value) is not wanted:
-        raise BadRun(f"{where} is {value!r}, not of type {wanted.__name__}")
-    return value
+def _records(name: str, table: _Table) -> list[dict[str, Any]]:
+    """Raises: BadRun. What has a default came later, and older runs lack it."""
+    known = [field.name for field in dataclasses.fields(RECORDS[name])]
+    if len(set(table.columns)) < len(table.columns) or not set(table.columns) <= set(known):
+        raise BadRun(f"its {name} have the columns {table.columns}, not {known}")
+    try:
+        return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    except ValueError:
+        raise BadRun(f"a row of its {name} does not have {plural(len(table.columns), 'value')}") from None
 
 
 def _encode_float(value: float) -> float | str | None:
@@ -140,22 +124,10 @@ def _encode_float(value: float) -> float | str | None:
     return value if math.isfinite(value) else str(value)
 
 
-def _decode_float(value: Any, where: str) -> float:
+def _decode_float(_: type, value: Any) -> Number:
+    """Raises: ValueError."""
     if value is None:
-        return math.nan
-    if value in ("inf", "-inf") or (isinstance(value, int | float) and not isinstance(value, bool)):
-        with contextlib.suppress(OverflowError):  # an integer too large for a float
-            return float(value)
-    raise BadRun(f"{where} is {value!r}, not a number")
-
-
-def _counts(data: dict[str, Any], name: str) -> dict[str, int]:
-    counts = _get(data, name, dict)
-    return {key: _get(counts, key, int) for key in counts}
-
-
-def _get(data: dict[str, Any], name: str, kind: type) -> Any:
-    value = data.get(name)
-    if type(value) is not kind:
-        raise BadRun(f"{name} is missing" if value is None else f"{name} is {value!r:.40}, not of type {kind.__name__}")
-    return value
+        return Number(math.nan)
+    if value in ("inf", "-inf") or type(value) in (int, float):
+        return Number(value)
+    raise ValueError(f"expected a number, found {value!r:.40}")

@@ -2,12 +2,20 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from sa_atp.lab.plans.plan import Plan
 
 IntervalKind = Literal["compute", "help", "send", "wait", "pause", "between"]
 """between: the worker is in no step. Reports add these intervals (`report.drawing.gaps`); run.json has only the others."""
+
+
+if TYPE_CHECKING:
+    Number = float
+else:
+
+    class Number(float):
+        """A float of a record. It is a type of its own because JSON has no NaN and no infinities (see `report.archive`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,26 +40,26 @@ class Iteration:
 
     step: int
     worker: int
-    compute_s: float
+    compute_s: Number
     """Time spent on its own micro-batches."""
-    help_s: float
+    help_s: Number
     """Time spent on other workers' micro-batches."""
-    send_s: float
+    send_s: Number
     """Time of the first transmission of its contribution. Retransmissions count as waiting, and so do fragments that the
     window holds back until others have sent."""
-    wait_s: float
+    wait_s: Number
     """Time spent waiting: for claims, for others, for the sum, and for a core; with Gloo, sending is included."""
-    iteration_s: float
-    loss: float
+    iteration_s: Number
+    loss: Number
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""
-    slowdown: float
+    slowdown: Number
     """Emulated slow-down of its device in this step."""
     micro_batches: int
     """Micro-batches that it contributed of its own shard, as the first that computed them. Over all workers these and
     `helped` add up to all micro-batches of a step; with parameters on a server, of the whole run."""
     helped: int
     """Micro-batches that it contributed of other shards, likewise."""
-    end_s: float = math.nan
+    end_s: Number = math.nan
     """When it had applied the sum, since the policy's first step began; NaN in runs of older releases."""
     samples: int = 0
     """Samples of its shard; 0: not recorded."""
@@ -67,10 +75,10 @@ class Evaluation:
     """Held-out loss and accuracy after a step (all workers have the same weights)."""
 
     step: int
-    time_s: float
+    time_s: Number
     """When the first worker had applied the step's sum, since the first step began."""
-    loss: float
-    accuracy: float
+    loss: Number
+    accuracy: Number
 
 
 @dataclass(slots=True)
@@ -91,17 +99,17 @@ class PolicyRun:
     help: dict[str, int] = field(default_factory=dict)
     """helped_steps (steps with help), micro_batches (contributed by helpers), unused (computed in vain by any worker),
     backups, questions (to the ledger)."""
-    fluid_bound_s: float = 0.0
+    fluid_bound_s: Number = 0.0
     """Mean over steps of total work over total speed: no assignment of work can be faster."""
     job: int = 0
     """Number of the job, if several ran concurrently."""
-    step_ends_s: list[float] = field(default_factory=list)
+    step_ends_s: list[Number] = field(default_factory=list)
     """For policies whose workers have their own pace: when the parameters contained the samples of another step, in
     seconds since the first worker began. Empty: a step ends when the first worker has its sum."""
-    streams: dict[str, float] = field(default_factory=dict)
+    streams: dict[str, Number] = field(default_factory=dict)
     """For each link between switches ("leaf1-s1"), the copies of a step's fragments that went up it, mean over steps: the
     bytes counted by its interface over those of one worker's contribution. With aggregation in the rack it is 1."""
-    device_cores: float = 0.0
+    device_cores: Number = 0.0
     """Cores of this machine that all emulated devices of the job use while they compute; 0: nothing is computed."""
 
 

@@ -1,7 +1,7 @@
 """Captures as text: one line for each SA-ATP packet of a pcap or pcapng file.
 
-Headers are read and lanes are counted for a batch of packets at once. Scapy parses only packets with unusual
-encapsulation (`dissect_layers.py`), and packets whose layers a program asks for.
+Headers are read and lanes are counted for a batch of packets at once, which takes some 10 us a packet. Scapy takes 500, so
+it parses only packets with unusual encapsulation (`dissect_layers.py`), and packets whose layers a program asks for.
 """
 
 from collections.abc import Iterator

@@ -7,19 +7,15 @@ on, whatever comes.
 """
 
 import fcntl
-import hashlib
-import importlib.util
-import inspect
-import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
+from sa_atp.basics.code_cache import digest_of, executed, source_of
 from sa_atp.basics.folders import cache_folder
 from sa_atp.net.loop import receive_coalescing, send_pacer
 from sa_atp.protocol.rank.compiled import kernels
@@ -215,10 +211,12 @@ def _state() -> Any:
 
 def compiled(module: ModuleType, before: Sequence[Compiled] = (), **signatures: Any) -> Compiled:
     """A module's functions, compiled. Args: see `link`."""
-    sources = inspect.getsource(module) + "".join(each.sources for each in before)
-    with (_folder() / "lock").open("w") as lock:
+    sources = source_of(module) + "".join(each.sources for each in before)
+    folder = cache_folder() / "kernels"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several that start together compile it once
-        return link(module, vars(_copy(module, sources)), sources, before, signatures, {"cache": True, "nogil": True})
+        return link(module, _copy(module, sources), sources, before, signatures, {"cache": True, "nogil": True})
 
 
 def link(
@@ -254,31 +252,9 @@ def link(
     return Compiled(SimpleNamespace(**{name: space[name] for name in signatures}), known, sources)
 
 
-def _folder() -> Path:
-    folder = cache_folder() / "kernels"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def _copy(module: ModuleType, sources: str) -> ModuleType:
-    """The module again, from a file in the cache folder. Args: sources: what its code follows from."""
-    digest = hashlib.sha256(sources.encode()).hexdigest()[:16]
-    name = f"{module.__name__.replace('.', '_')}_{digest}"
+def _copy(module: ModuleType, sources: str) -> dict[str, Any]:
+    """The module's names, executed again from a file in the cache folder. Args: sources: what its code follows from."""
+    name = f"{module.__name__.replace('.', '_')}_{digest_of(sources)}"
     if name in sys.modules:
-        return sys.modules[name]
-    path = _folder() / f"{name}.py"
-    if not path.is_file():
-        written = path.with_suffix(f".{os.getpid()}")
-        written.write_text(inspect.getsource(module))
-        written.replace(path)  # whole, whoever else writes it now
-    return _loaded(name, path)
-
-
-def _loaded(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # numba finds what it restores by the name of its module
-    spec.loader.exec_module(module)
-    return module
+        return vars(sys.modules[name])
+    return executed(name, [("kernels.py", source_of(module))], cache_folder() / "kernels")

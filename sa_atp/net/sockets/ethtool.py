@@ -2,6 +2,8 @@
 
 Names are the kernel's (`tx-udp-segmentation`), or patterns of them (`tx-checksum-*`). GROUPS has the short names of the
 program ethtool.
+
+pyroute2 does this as well, by netlink, but importing it takes each process 0.3 s of CPU time (0.9.7).
 """
 
 import ctypes

@@ -121,7 +121,7 @@ class InterfacePort:
         Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each; -1 for a lost packet.
         """
         try:
-            return self._in.receive(self.fileno(), packets[:RECEIVE_PACKETS])[1]
+            return self._in.receive(self.fileno(), packets[:RECEIVE_PACKETS])
         except BlockingIOError:
             return NO_LENGTHS
 

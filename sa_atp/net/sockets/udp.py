@@ -1,7 +1,8 @@
 """A UDP socket that sends and receives datagrams in bursts, so that Python works per burst.
 
-One system call sends a burst, segmented by the kernel (UDP_SEGMENT) or, if the route cannot do that, as a vector of
-messages (sendmmsg). One call receives a burst coalesced by the kernel (UDP_GRO), or many datagrams (recvmmsg).
+One system call sends a burst, segmented by the kernel (UDP_SEGMENT), unless the route cannot do that. One call receives a
+burst coalesced by the kernel (UDP_GRO). Python works per burst. Compiled code, where it is used, makes these calls itself;
+with single datagrams it takes as much CPU time as sendmmsg would.
 """
 
 import array
@@ -22,11 +23,10 @@ from sa_atp.basics.arrays import ByteRows, Octets
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.sockets.compiled_bursts import PackedReceive, SegmentedSend
-from sa_atp.net.sockets.mmsg import CONTROL_BYTES, SOL_UDP, UDP_GRO, MessageVector, address_of
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.frames import CS5, ECT0
 
-UDP_SEGMENT = 103
+SOL_UDP, UDP_SEGMENT, UDP_GRO = 17, 103, 104
 COALESCED = (SOL_UDP, UDP_GRO)  # level and kind of the control message with the size of coalesced datagrams
 _NUMBER = struct.Struct("=i")
 SIOCOUTQ = 0x5411
@@ -40,9 +40,7 @@ FULL_US = 50_000  # that a full buffer may block its sender, whose timers must r
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
-# Messages received one by one, which is cheap if each is a burst; the rest is received in one call.
-RECEIVE_SINGLY = 4
-RECEIVE_MESSAGES = 64
+RECEIVE_MESSAGES = 64  # at most, by one call to `receive`
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
@@ -86,9 +84,7 @@ class UdpSocket:
         self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
         self._segments = True  # until a route refuses segmented sends
         self._full_until_us: int | None = None  # when this call to `send` stops waiting; None: it has not waited yet
-        self._vector = MessageVector()
-        self._vector_in = MessageVector(RECEIVE_MESSAGES)
-        self._rows = np.empty((RECEIVE_SINGLY + RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
+        self._rows = np.empty((RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
         self._packed: PackedReceive | None = None
         self._segmented: SegmentedSend | None = None
         self._count = array.array("i", [0])
@@ -148,9 +144,9 @@ class UdpSocket:
             self.stats.received += sum(map(len, found))
             return found
         bursts: list[Burst] = []
-        for row in range(RECEIVE_SINGLY):
+        for row in self._rows:
             try:
-                count, control, _, sender = self.socket.recvmsg_into([self._rows[row]], CONTROL_BYTES)
+                count, control, _, sender = self.socket.recvmsg_into([row.data], socket.CMSG_SPACE(_NUMBER.size))
             except BlockingIOError:
                 self.is_drained = True
                 return bursts
@@ -159,33 +155,8 @@ class UdpSocket:
             size = next(
                 (_NUMBER.unpack_from(data)[0] for level, kind, data in control if (level, kind) == COALESCED), 0
             )
-            bursts += self._split(sender, self._rows[row, :count], size or count)
-        return [*bursts, *self._receive_many()]
-
-    def _receive_many(self) -> list[Burst]:
-        """Receives many messages in one call."""
-        while True:
-            try:
-                found = self._vector_in.receive_datagrams(self.fileno(), self._rows[RECEIVE_SINGLY:])
-                self.is_drained = len(found) < RECEIVE_MESSAGES
-                break
-            except BlockingIOError:
-                self.is_drained = True
-                return []
-            except ConnectionError:
-                continue
-        breaks = np.flatnonzero((np.diff(found.lengths) != 0) | (np.diff(found.senders) != 0)) + 1
-        bursts: list[Burst] = []
-        for first, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(found)], strict=True):
-            count, address = int(found.lengths[first]), address_of(int(found.senders[first]))
-            rows = self._rows[RECEIVE_SINGLY + first : RECEIVE_SINGLY + end, :count]
-            segments = found.segments[first:end]
-            if count and (segments == count).all():  # a datagram a row
-                bursts.append(Burst(address, np.ascontiguousarray(rows)))
-                self.stats.received += end - first
-                continue
-            for row, size in zip(rows, segments.tolist(), strict=True):
-                bursts += self._split(address, row, size)
+            bursts += self._split(sender, row[:count], size or count)
+        self.is_drained = False
         return bursts
 
     def _split(self, address: Address, data: Octets, size: int) -> list[Burst]:
@@ -235,9 +206,9 @@ class UdpSocket:
             self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
-            per_call = segments(data.shape[1])
+            per_call = segments(data.shape[1]) if self._segments else 1
             done = 0
-            if self._segmented is not None and self._segments and len(data) > 1 and not burst.urgent:
+            if self._segmented is not None and len(data) > 1 and not burst.urgent:
                 done = self._segmented.send(self.fileno(), burst.address, data, per_call)
                 self.stats.sent += done
             for first in range(done, len(data), per_call):
@@ -249,8 +220,6 @@ class UdpSocket:
                 if self._segments and len(data) > 1:
                     self._send_segmented(address, data)
                     taken = len(data)
-                elif len(data) > 1:
-                    taken = self._vector.send(self.fileno(), data, data.shape[1], address)
                 else:
                     self.socket.sendmsg([data[0].data], control, 0, address)
                     taken = 1

@@ -9,7 +9,6 @@ and `origin.json` has their digests. Pure: no connection.
 
 import hashlib
 import json
-import lzma
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.inputs import read_text
+from sa_atp.basics.inputs import read_bytes, read_text
 from sa_atp.switches import artefacts
 
 Chip = Literal["tofino", "tofino2"]
@@ -122,7 +121,7 @@ def from_folder(folder: Path, packing: Packing = "stratum") -> TofinoProgram:
                 "they are not of one compilation"
             )
     name, pipe = _names(folder, context)
-    p4info = _p4info(folder)
+    p4info = read_text(artefacts.p4info_in(folder))
     _check_tables(folder, p4info, bfrt)
     return TofinoProgram(
         folder=folder,
@@ -199,10 +198,7 @@ def _read(folder: Path, name: str, origin: dict[str, Any]) -> bytes:
     path = _find(folder, name)
     if path is None:
         raise UserError(f"{folder}: expected {name} of p4c's Tofino back end, in it or in its folder pipe")
-    try:
-        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
-    except (OSError, lzma.LZMAError) as error:
-        raise UserError(f"{path}: {error}") from None
+    content = read_bytes(path)
     expected = origin.get("files", {}).get(name, {}).get("sha256")
     if expected is not None and hashlib.sha256(content).hexdigest() != expected:
         raise UserError(f"{path}: its checksum is not the one in origin.json: run scripts/tofino compile")
@@ -228,13 +224,6 @@ def _names(folder: Path, context: dict[str, Any]) -> tuple[str, str]:
         except (KeyError, IndexError, TypeError):
             raise UserError(f"{path}: expected p4_devices with p4_programs with p4_pipelines") from None
     return str(context["program_name"]), "pipe"
-
-
-def _p4info(folder: Path) -> str:
-    found = sorted({*folder.glob("*.p4info.txtpb"), *folder.glob("*p4info*.txt")})
-    if len(found) != 1:
-        raise UserError(f"{folder}: expected one P4Info (*.p4info.txtpb), found {len(found)}")
-    return read_text(found[0])
 
 
 def _check_tables(folder: Path, p4info: str, bfrt: dict[str, Any]) -> None:

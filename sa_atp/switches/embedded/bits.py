@@ -144,8 +144,11 @@ def once_per_type(jit: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return decorate
 
 
-def compiled() -> dict[str, Callable[..., Any]]:
-    """The operations for numba, which is imported here, so that programs without a switch do not load it."""
+def compiled(*, kept: bool = True) -> dict[str, Callable[..., Any]]:
+    """The operations for numba, which is imported here, so that programs without a switch do not load it.
+
+    Args: kept: numba keeps the code of functions under `compiled` beside their source, which is a file.
+    """
     import numba
     from llvmlite import ir
     from numba import types
@@ -339,6 +342,6 @@ def compiled() -> dict[str, Callable[..., Any]]:
         **{name: make_array(*shape) for name, shape in ARRAYS.items()},
         "constant": np.uint64,
         "address_in": frame_word,
-        "compiled": numba.njit(nogil=True, error_model="numpy", cache=True),
+        "compiled": numba.njit(nogil=True, error_model="numpy", cache=kept),
         "inner": jit,  # for functions that only compiled functions call
     }

@@ -15,7 +15,6 @@ from sa_atp.basics.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, 
 from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.block_locks import new_locks
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
-from sa_atp.switches.embedded.code_cache import address_of, program_function
 from sa_atp.switches.embedded.errors import EntryError
 from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.program import Program, Table
@@ -81,7 +80,7 @@ class Pipeline:
         self.translation = translation or translate(program, shared=shared)
         self.lock = TurnLock()  # held while packets are processed and while the state is changed
         self._compiled = compiled
-        self._process = program_function(self.translation, compiled=compiled, cache=cache)
+        self._process = program_cache.process(self.translation, compiled=compiled, cache=cache)
         # the head of a packet is written completely, also if the packet is shorter
         self.most_added = max(self.translation.layout.header_room + 8, HEAD_BYTES)
         self.tables = {t.name: TableState(program, t, self.translation.layout.tables[t.name]) for t in program.tables()}
@@ -209,7 +208,7 @@ class Pipeline:
     @property
     def address(self) -> int:
         """The address of the compiled program, for compiled callers: int64 (*)(int64 address of the frame's words)."""
-        return address_of(self._process)
+        return program_cache.address_of(self._process)
 
     def detach_output(self) -> None:
         """Makes the next call use new buffers, so that the last output stays valid."""

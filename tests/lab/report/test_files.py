@@ -263,6 +263,6 @@ def test_an_interrupted_write_leaves_what_was_there(error: BaseException, tmp_pa
 
 
 def test_floats_that_json_lacks_survive() -> None:
-    assert math.isnan(archive._decode_float(None, "x"))
+    assert math.isnan(archive._decode_float(float, None))
     assert archive.jsonable([math.nan, math.inf, -math.inf, (1, 2)]) == [None, "inf", "-inf", [1, 2]]
-    assert archive._decode_float("-inf", "x") == -math.inf
+    assert archive._decode_float(float, "-inf") == -math.inf

@@ -191,7 +191,7 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
     ("override", "says"),
     [
         ("ssp.bound=-1", r"ssp.bound = -1: expected 0 to"),
-        ("ssp.bund=1", r"unknown key ssp.bund"),
+        ("ssp.bund=1", r"unknown key ssp.bund \(did you mean bound\?\); \[ssp\] has "),
         ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
         ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
         ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),

@@ -1,5 +1,6 @@
 """Finding the compiled programs."""
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,12 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
         artefacts.from_folder(tmp_path)
     (tmp_path / "mine.json").write_text("{}")
     assert artefacts.from_folder(tmp_path).lanes is None
+    (tmp_path / "mine.p4info.txtpb.xz").write_bytes(lzma.compress(b"tables {}"))
+    with pytest.raises(UserError, match=r"expected one P4Info .* found 2"):
+        artefacts.from_folder(tmp_path)
+    (tmp_path / "mine.p4info.txtpb").unlink()
+    program = artefacts.from_folder(tmp_path)
+    assert program.p4info() == "tables {}"
+    program.p4info_path.write_bytes(program.p4info_path.read_bytes()[:-9])
+    with pytest.raises(UserError, match=r"mine\.p4info\.txtpb\.xz: not compressed by xz: "):
+        program.p4info()

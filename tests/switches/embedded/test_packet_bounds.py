@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from net.checked import checked_operations
 from net.guarded import Guarded
 
+from sa_atp.basics.code_cache import executed
 from sa_atp.basics.folders import cache_folder
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.call_frame import PLACES
-from sa_atp.switches.embedded.code_cache import functions
 from sa_atp.switches.embedded.errors import Unsupported
 from sa_atp.switches.embedded.pipeline import NOTHING_WAITS, PORTS, Pipeline
 from sa_atp.switches.embedded.stf import grammar, runner
@@ -49,7 +49,7 @@ class Bounded:
             self.process = pipeline.run
         else:
             namespace = {**checked_operations(), **checksums.crc_tables()}
-            process = functions("checked_pipeline", [("pipeline.py", source)], namespace, None)["process"]
+            process = executed("checked_pipeline", [("pipeline.py", source)], None, namespace)["process"]
             self.process = lambda frame: process(frame.handle)
         self.frame = pipeline.new_frame()
         self.packet = Guarded(MOST, np.uint8)

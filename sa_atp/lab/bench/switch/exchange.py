@@ -1,6 +1,6 @@
 """The hosts of the switch benchmark as compiled code, so that they do not limit the switch. See `hosts`.
 
-Executed in a namespace of operations (see `embedded.code_cache`), never imported.
+Executed in a namespace of operations (see `basics/code_cache.py`), never imported.
 """
 
 from typing import TYPE_CHECKING

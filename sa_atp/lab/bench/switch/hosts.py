@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers, Mask
+from sa_atp.basics.code_cache import digest_of, executed, source_of
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab.bench.switch.traffic import SLOTS, Contributions, Results
 from sa_atp.net.sockets import offload
@@ -18,7 +19,6 @@ from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.switches.embedded import bits
 from sa_atp.switches.embedded.call_frame import CallFrame
-from sa_atp.switches.embedded.code_cache import digest_of, functions
 from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
 
 PLACES = 9
@@ -107,11 +107,10 @@ def _compiled() -> Any:
     from numba import int64
 
     path = Path(__file__).with_name("exchange.py")
-    texts = [Path(str(module)).read_text() for module in (__file__, system.__file__, state.__file__)]
     source = path.read_text()
     operations = bits.compiled()
     namespace = {**operations, **system.calls(operations)}
-    name = "sa_atp_bench_" + digest_of(source, *texts)
-    function = functions(name, [(path.name, source)], namespace, cache_folder())["exchange"]
+    name = "sa_atp_bench_" + digest_of(source, Path(__file__).read_text(), *map(source_of, (bits, system, state)))
+    function = executed(name, [(path.name, source)], cache_folder(), namespace)["exchange"]
     function.compile((int64,) * 6)
     return function

@@ -11,6 +11,6 @@
     loop            the loop's interface for Python
 
 `arriving`, `super_packets`, `leaving` and `turn` share one namespace: they are executed together, compiled or plain (see
-`embedded.code_cache`), and call each other and the operations of `embedded.bits` by name. Their tests run them plain, with
+`basics/code_cache.py`), and call each other and the operations of `embedded.bits` by name. Their tests run them plain, with
 operations that check every index.
 """

@@ -5,10 +5,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
+from sa_atp.basics.code_cache import digest_of, executed, has_code, source_of
 from sa_atp.net.switch_process.datapath import state, system
 from sa_atp.switches.embedded import bits
-from sa_atp.switches.embedded.cache_status import has_code
-from sa_atp.switches.embedded.code_cache import digest_of, functions
 from sa_atp.switches.embedded.translate import deparsing
 
 SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "leaving", "turn"))
@@ -22,10 +21,12 @@ def sources() -> list[tuple[str, str]]:
 @lru_cache(maxsize=2)
 def compiled(cache: Path | None) -> dict[str, Any]:
     """The functions of the sources; numba compiles each at its first call. Args: cache: see `Pipeline`."""
-    operations = bits.compiled()
+    operations = bits.compiled(kept=cache is not None)
     texts = sources()
-    name = "sa_atp_datapath_" + digest_of(*(text for _, text in texts), *map(_text, (system, state, deparsing)))
-    return functions(name, texts, {**operations, **system.calls(operations)}, cache)
+    name = "sa_atp_datapath_" + digest_of(
+        *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing))
+    )
+    return executed(name, texts, cache, {**operations, **system.calls(operations)})
 
 
 def ready(cache: Path | None) -> Callable[..., int]:
@@ -40,7 +41,3 @@ def ready(cache: Path | None) -> Callable[..., int]:
 def is_cached(cache: Path) -> bool:
     """Whether the loop's compiled code is in the cache."""
     return has_code(compiled(cache)["run_turn"])
-
-
-def _text(module: Any) -> str:
-    return Path(str(module.__file__)).read_text()

@@ -1,0 +1,57 @@
+"""What can be summed: arrays and tensors as flat float32, and the way back into them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
+
+
+def flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
+    """An array as flat float32, without a copy where it is that already, and what writes the sum back into it.
+
+    Raises: UserError.
+    """
+    if isinstance(array, np.ndarray):
+        if array.dtype not in (np.float32, np.float16):
+            raise UserError(f"an array of {array.dtype} cannot be summed: expected float32 or float16")
+        if not array.flags.writeable:
+            raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
+        _check_places(array.strides, array.shape)
+        flat = np.ascontiguousarray(array, np.float32).reshape(-1)
+
+        def write_array(values: Values) -> None:
+            if not np.may_share_memory(values, array):
+                with np.errstate(over="ignore"):  # float16 has its own infinity
+                    array[...] = values.reshape(array.shape)
+
+        return flat, write_array
+    if type(array).__module__.partition(".")[0] == "torch":
+        tensor = cast(Any, array)
+        name = str(tensor.dtype).removeprefix("torch.")
+        layout = str(tensor.layout).removeprefix("torch.")
+        dense = layout == "strided"
+        if name not in ("float32", "float16", "bfloat16") or tensor.device.type != "cpu" or not dense:
+            raise UserError(
+                f"a {'' if dense else layout + ' '}{name} tensor on {tensor.device} cannot be summed: "
+                "expected a dense one of float32, float16 or bfloat16 on the CPU"
+            )
+        _check_places(tensor.stride(), tensor.shape)
+        flat = tensor.detach().resolve_neg().float().reshape(-1).contiguous()
+
+        def write_tensor(values: Values) -> None:
+            if flat.data_ptr() != tensor.data_ptr():
+                tensor.detach().copy_(flat.reshape(tensor.shape))
+
+        return flat.numpy(), write_tensor
+    raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
+
+
+def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:
+    """Raises: UserError: values share memory, as those of an expanded tensor do, so that it cannot hold a sum."""
+    if 0 not in shape and any(step == 0 and size > 1 for step, size in zip(strides, shape, strict=True)):
+        raise UserError(
+            f"an array of shape {tuple(shape)} whose values share memory cannot be replaced by its sum: copy it first"
+        )
