@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.basics.code_cache import digest_of, executed, has_code, source_of, write_whole
-from sa_atp.switches.embedded import bits, holding, loading, program
+from sa_atp.switches.embedded import bits, block_locks, loading, program
 from sa_atp.switches.embedded.program import Program
 from sa_atp.switches.embedded.translate import Translation, checksums, translate
 
@@ -51,8 +51,8 @@ def process(translation: Translation, *, compiled: bool, cache: Path | None) -> 
     namespace = bits.compiled(kept=cache is not None) if compiled else bits.plain()
     namespace.update(checksums.crc_tables())
     if translation.shared:
-        namespace.update(holding.compiled(namespace) if compiled else holding.plain())
-    called = (bits, holding) if translation.shared else (bits,)
+        namespace.update(block_locks.compiled(namespace) if compiled else block_locks.plain())
+    called = (bits, block_locks) if translation.shared else (bits,)
     name = "sa_atp_pipeline_" + digest_of(translation.source, *map(source_of, called))
     return executed(name, [("pipeline.py", translation.source)], cache, namespace)["process"]
 
