@@ -50,7 +50,8 @@ def batch(rng: random.Random, made: np.random.Generator, bits: int) -> Guarded:
 
 def guarded(memory: list[Guarded], shape: int | tuple[int, ...], kind: type) -> Any:
     """An array of a type, or of records, with a guard that `memory` keeps."""
-    memory.append(Guarded(shape, kind if issubclass(kind, np.generic | bool) else dtype_of(kind)))
+    is_record = not (kind is bool or issubclass(kind, np.generic))
+    memory.append(Guarded(shape, dtype_of(kind) if is_record else kind))
     return memory[-1].array
 
 

@@ -118,7 +118,8 @@ class Steady:
     def question(self) -> ByteRows:
         """uint8[1, bytes of a header]: what leaves behind what a kernel has written, where it says so."""
         assert self.state is not None
-        return self.state.question.view(np.uint8).reshape(1, -1)
+        question: ByteRows = self.state.question.view(np.uint8).reshape(1, -1)
+        return question
 
     def leave(self, now_us: int) -> None:
         """Writes what kernels have changed back, and finishes their last stream. Args: now_us: when it came."""
