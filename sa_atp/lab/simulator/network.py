@@ -143,7 +143,7 @@ class Link:
             if changed is None:
                 self._lose(frame)
                 return
-            self._tell("damage_frame", frame)
+            self._tell("damaged", frame)
             frame = changed
         else:
             self._tell("sent", frame)
