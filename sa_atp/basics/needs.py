@@ -123,6 +123,7 @@ OPTIONAL = {
     "sklearn": ("scikit-learn", "torch"),
     "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
+    "pandas": ("pandas", "notebook"),
     "mininet": ("mininet", "mininet"),
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),

@@ -1,9 +1,6 @@
-"""Runs the points of a sweep one by one; those that a folder has already are not run again."""
+"""Prints what a sweep came to."""
 
 import json
-import sys
-import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,146 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from sa_atp.basics import terminal
-from sa_atp.basics.errors import MissingPartError, UserError
-from sa_atp.cli.parts import side_by_side
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.plans.sweep import Point, points, seconds_left
 from sa_atp.lab.report.text import digits, duration, policy_name
-from sa_atp.lab.runs.progress import Progress
-from sa_atp.lab.runs.records import RunResult
-
-
-def run(
-    plan: Plan,
-    path: str,
-    folder: Path,
-    progress: Progress,
-    *,
-    replace: bool = False,
-    jobs: int = 1,
-    scheduler: str | None = None,
-) -> dict[str, Any]:
-    """Args:
-    replace: run points anew that the folder has of another plan.
-    jobs, scheduler: see points.run. More than one job, and a scheduler, are for runs in virtual time.
-
-    Returns: the numbers of the sweep, see report.sweep.table. Raises: UserError, MissingPartError, SaAtpError.
-    """
-    from sa_atp.lab.backends import runner
-    from sa_atp.lab.runs import run_folder
-
-    wanted = points(plan, path)
-    beside = side_by_side.check(plan, jobs, scheduler)
-    for point in wanted:
-        runner.check(point.plan, path)
-    with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
-        done = {point.folder: _finished(folder, point, replace) for point in wanted}
-        if beside:
-            _run_side_by_side(plan, path, folder, progress, wanted, done, jobs, scheduler)
-        return _run_points(plan, path, folder, progress, wanted, done)
-
-
-def _run_side_by_side(
-    plan: Plan,
-    path: str,
-    folder: Path,
-    progress: Progress,
-    wanted: Sequence[Point],
-    done: dict[str, RunResult | None],
-    jobs: int,
-    scheduler: str | None,
-) -> None:
-    """Runs the points that `done` lacks, writes each down as soon as it is there, and adds it."""
-    from sa_atp.lab import report
-
-    missing = {f"{plan.sweep.key} = {p.value} ({p.folder})": p for p in wanted if done[p.folder] is None}
-    progress(f"{len(missing)} of {len(wanted)} points to run")
-    plans = {name: point.plan for name, point in missing.items()}
-    for name, result in side_by_side.run(plans, path, folder, progress, jobs=jobs, scheduler=scheduler):
-        at = missing[name].folder
-        try:
-            report.write_report(result, folder / "points" / at)
-        except report.DrawingError as error:
-            print(f"sa-atp: {error}", file=sys.stderr)
-        done[at] = result
-
-
-def _run_points(
-    plan: Plan,
-    path: str,
-    folder: Path,
-    progress: Progress,
-    wanted: Sequence[Point],
-    done: Mapping[str, RunResult | None],
-) -> dict[str, Any]:
-    from sa_atp.lab import report
-    from sa_atp.lab.backends import runner
-    from sa_atp.lab.report import sweep
-
-    results: list[tuple[Any, RunResult]] = []
-    took: list[tuple[Plan, float]] = []
-    for number, point in enumerate(wanted):
-        at = folder / "points" / point.folder
-        result = done[point.folder]
-        if result is None:
-            start = time.monotonic()
-            left = seconds_left(took, [p.plan for p in wanted[number:]])
-            about = f", about {_minutes(left)} left in all" if left is not None else ""
-            named = _Named(progress, f"{plan.sweep.key} = {point.value} ({number + 1} of {len(wanted)}{about})")
-            result = runner.run(point.plan, path, at, named)
-            try:
-                report.write_report(result, at)
-            except report.DrawingError as error:
-                print(f"sa-atp: {error}", file=sys.stderr)
-            took.append((point.plan, time.monotonic() - start))
-        else:
-            progress(f"{plan.sweep.key} = {point.value}: was run before")
-        results.append((point.value, result))
-        numbers = sweep.table(plan, results)
-        sweep.write(plan, numbers, folder)
-        try:
-            with report.drawing(f"sa-atp run {path} --out {folder}"):
-                sweep.draw(plan, numbers, folder)
-        except MissingPartError:
-            pass  # without matplotlib there are numbers, and a line says so
-        except report.DrawingError as error:
-            print(f"sa-atp: {error}", file=sys.stderr)
-    return numbers
-
-
-class _Named(Progress):
-    """Puts the point before what a run tells."""
-
-    def __init__(self, progress: Progress, name: str) -> None:
-        self._progress = progress
-        self._name = name
-
-    def __call__(self, stage: str) -> None:
-        self._progress(f"{self._name}: {stage}")
-
-    def steps(self, done: int, of: int) -> None:
-        self._progress.steps(done, of)
-
-
-def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
-    """The result of a point that has been run. Raises: UserError: it is not what is wanted, and is not to be replaced."""
-    from sa_atp.lab import report
-
-    try:
-        return report.finished(folder / "points" / point.folder, point.plan)
-    except UserError:
-        if not replace:
-            raise
-        return None
-
-
-def finished_points(folder: Path) -> int:
-    """How many points of a sweep a folder has."""
-    return len(list((folder / "points").glob("*/run.json")))
-
-
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
 def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Console | None = None) -> None:

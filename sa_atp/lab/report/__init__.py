@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sa_atp.basics.errors import MissingPartError, SaAtpError
@@ -13,7 +13,7 @@ from sa_atp.lab.report.files import finished, load, write_data
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import RunResult
 
-__all__ = ["DrawingError", "draw", "drawing", "finished", "load", "summarise", "write_data", "write_report"]
+__all__ = ["DrawingError", "draw", "drawing", "finished", "load", "say", "summarise", "write_data", "write_report"]
 
 
 class DrawingError(SaAtpError):
@@ -35,10 +35,15 @@ def drawing(again: str) -> Iterator[None]:
         raise DrawingError(f"not drawn: {what}; the data is written, and `{again}` draws it again") from error
 
 
-def write_report(result: RunResult, folder: Path) -> list[Path]:
+def say(text: str) -> None:
+    """A line on standard error, as commands write them."""
+    print(f"sa-atp: {text}", file=sys.stderr)
+
+
+def write_report(result: RunResult, folder: Path, tell: Callable[[str], None] = say) -> list[Path]:
     """Writes everything into a folder, which is made if it is not there: first the data, then what is drawn from it.
 
-    Without matplotlib, everything but the figures is written, and a line on standard error says how to get it.
+    Args: tell: without matplotlib, everything but the figures is written, and this is told how to get it.
 
     Returns: the files. Raises: UserError: the data cannot be written. DrawingError: it is written.
     """
@@ -48,7 +53,7 @@ def write_report(result: RunResult, folder: Path) -> list[Path]:
         try:
             return written + draw(result, folder)
         except MissingPartError:
-            print(f"sa-atp: no figures: matplotlib is not installed: {INSTALL}", file=sys.stderr)
+            tell(f"no figures: matplotlib is not installed: {INSTALL}")
             left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
             return [*written, files.write_text(folder / "report.html", html.render(result, (), left_out))]
 

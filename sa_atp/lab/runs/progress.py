@@ -1,4 +1,4 @@
-"""What a run tells about how far it is. This class tells nobody; the command line has one that draws a bar."""
+"""What a run tells about how far it is. This class tells nobody; those of lab/experiments/progress draw it."""
 
 
 class Progress:
@@ -7,3 +7,6 @@ class Progress:
 
     def steps(self, done: int, of: int) -> None:
         """So many steps of the current stage are done."""
+
+    def say(self, text: str) -> None:
+        """A line that stays, for the user."""

@@ -1,6 +1,7 @@
 """What becomes of a run that is over: its folder, and what is said if that cannot be written."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,13 +22,16 @@ class Saved:
     """What could not be written, a line each."""
 
 
-def save(result: "RunResult", folder: Path) -> Saved:
-    """Writes a run's report. Its data goes into a temporary folder where its own cannot be written any more."""
+def save(result: "RunResult", folder: Path, tell: Callable[[str], None]) -> Saved:
+    """Writes a run's report. Its data goes into a temporary folder where its own cannot be written any more.
+
+    Args: tell: is told what is left out, and how to get it.
+    """
     from sa_atp.lab import report
 
     found = Saved(folder)
     try:
-        found.files = report.write_report(result, folder)
+        found.files = report.write_report(result, folder, tell)
     except report.DrawingError as error:
         found.problems.append(str(error))
     except UserError as error:
