@@ -44,6 +44,7 @@ def run(
     replace: bool = False,
     jobs: int = 1,
     scheduler: str | None = None,
+    draw: bool = True,
     progress: bool | Progress = True,
 ) -> Result:
     """Runs a plan's policies, and keeps data, figures and report.html in a folder: what `sa-atp run` does.
@@ -58,6 +59,7 @@ def run(
         replace: replace a finished run of another plan in the folder; default: refuse to.
         jobs: how many policies and repetitions run at a time, in virtual time.
         scheduler: address of a Dask scheduler whose workers run these, for example "tcp://HOST:8786".
+        draw: False: figures and report.html are left out, which take some seconds; `sa-atp plot FOLDER` makes them later.
         progress: False: nothing is printed.
 
     Raises: UserError: the input is wrong; MissingPartError: something is not installed; SaAtpError: it went wrong.
@@ -78,8 +80,8 @@ def run(
             else:
                 records = runner.run(found, prepared.path, folder, telling)
             records.manifest["command"] = list(prepared.command)
-            telling("drawing figures")
-            saved = save(records, folder, _teller(progress))
+            telling("drawing figures" if draw else "writing data")
+            saved = save(records, folder, _teller(progress), draw=draw)
     return Result(records, saved.folder, (*saved.problems, *_wrong(records)), saved.files)
 
 
@@ -106,6 +108,7 @@ def sweep(
     replace: bool = False,
     jobs: int | None = None,
     scheduler: str | None = None,
+    draw: bool = True,
     progress: bool | Progress = True,
 ) -> Sweep:
     """Runs a plan at several values of one key, and keeps each run, and what they come to, in a folder.
@@ -114,10 +117,12 @@ def sweep(
 
     Args:
         values: of the key, for example {"straggler.slowdown": [1, 2, 4]}; default: the sweep that the plan has.
-        overrides, switch, policies, out, replace, scheduler, progress: as for `run`.
+        overrides, switch, policies, out, replace, scheduler, draw, progress: as for `run`.
         figure: what to show over the values: "iteration-time", "aggregation", "accuracy", "fairness"; default: what the
             plan says.
-        repetitions: of each policy at each value, with other data each time: with two or more, means have intervals.
+        repetitions: of each policy at each value: with two or more, means have intervals. In virtual time they differ in
+            losses and jitter alone; stragglers that are drawn at random are others with another run.seed, over which a
+            sweep may be as well.
         backend: as for `run`, but virtual time by default, which gives the same numbers again and can run side by side.
         jobs: how many runs at a time; default: in virtual time one a processor, else one.
 
@@ -140,7 +145,9 @@ def sweep(
     folder = folder_for(out, prepared.name)
     tell = _teller(progress)
     with shown_progress.shown(progress) as telling:
-        found = sweep_points.run(prepared, folder, telling, tell, replace=replace, jobs=jobs, scheduler=scheduler)
+        found = sweep_points.run(
+            prepared, folder, telling, tell, replace=replace, jobs=jobs, scheduler=scheduler, draw=draw
+        )
     points = [
         (point.value, Result(records, folder / "points" / point.folder, _wrong(records))) for point, records in found
     ]

@@ -22,16 +22,16 @@ class Saved:
     """What could not be written, a line each."""
 
 
-def save(result: "RunResult", folder: Path, tell: Callable[[str], None]) -> Saved:
+def save(result: "RunResult", folder: Path, tell: Callable[[str], None], *, draw: bool = True) -> Saved:
     """Writes a run's report. Its data goes into a temporary folder where its own cannot be written any more.
 
-    Args: tell: is told what is left out, and how to get it.
+    Args: tell: is told what is left out, and how to get it; draw: False: there is data, and no figures and page.
     """
     from sa_atp.lab import report
 
     found = Saved(folder)
     try:
-        found.files = report.write_report(result, folder, tell)
+        found.files = report.write_report(result, folder, tell) if draw else report.write_data(result, folder)
     except report.DrawingError as error:
         found.problems.append(str(error))
     except UserError as error:

@@ -17,13 +17,15 @@ from sa_atp.lab.report.text import policy_name
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+ALL = "all"
+
 
 @dataclass(frozen=True, slots=True)
 class Mean:
     """One quantity of one policy at one value of the key."""
 
     value: Any
-    """Of the key."""
+    """Of the key; "all" for the mean over all seeds, which a sweep over run.seed has besides."""
     policy: str
     quantity: str
     """In words, with times in seconds."""
@@ -33,7 +35,7 @@ class Mean:
     """Lower end of the 95 % confidence interval of the mean; None where there is one repetition."""
     high: float | None
     repetitions: int
-    """How many the mean is of."""
+    """How many the mean is of; of "all", how many seeds."""
 
 
 class Sweep:
@@ -67,12 +69,14 @@ class Sweep:
 
         Args: figure: whose quantities; default: that of the sweep.
         """
+        numbers = self._numbers(self._shown(figure))
         found = []
-        for point in self._numbers(self._shown(figure))["points"]:
+        for point in [*numbers["points"], *([{"value": ALL, "policies": numbers["all"]}] if "all" in numbers else [])]:
             for policy, each in point["policies"].items():
                 for quantity, of in each["quantities"].items():
                     low, high = of["ci95"] or (None, None)
-                    found.append(Mean(point["value"], policy, quantity, of["mean"], low, high, of["repetitions"]))
+                    count = of["seeds"] if point["value"] == ALL else of["repetitions"]
+                    found.append(Mean(point["value"], policy, quantity, of["mean"], low, high, count))
         return found
 
     def to_pandas(self, figure: str = "") -> Any:

@@ -26,11 +26,13 @@ def run(
     replace: bool = False,
     jobs: int = 1,
     scheduler: str | None = None,
+    draw: bool = True,
 ) -> list[tuple[Point, RunResult]]:
     """Runs the points that a folder does not have yet, and writes sweep.json and sweep.png there.
 
     Args:
         tell: is told what could not be drawn.
+        draw: False: no figures, and no page of a point.
         replace: run points anew that the folder has of another plan.
         jobs, scheduler: see points.run. More than one job, and a scheduler, are for runs in virtual time.
 
@@ -44,19 +46,22 @@ def run(
             runner.check_processes_have_policies(point.plan)
     with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
         done = {point.folder: _finished(folder, point, replace) for point in wanted}
-        sweep_run = _SweepRun(prepared, folder, progress, tell)
+        sweep_run = _SweepRun(prepared, folder, progress, tell, draw=draw)
         if beside:
             sweep_run.side_by_side(wanted, done, jobs, scheduler)
         return sweep_run.one_by_one(wanted, done)
 
 
 class _SweepRun:
-    def __init__(self, prepared: Prepared, folder: Path, progress: Progress, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, prepared: Prepared, folder: Path, progress: Progress, tell: Callable[[str], None], *, draw: bool
+    ) -> None:
         self.prepared = prepared
         self.plan = prepared.plan
         self.folder = folder
         self.progress = progress
         self.tell = tell
+        self.draw = draw
 
     def side_by_side(
         self, wanted: Sequence[Point], done: dict[str, RunResult | None], jobs: int, scheduler: str | None
@@ -87,7 +92,7 @@ class _SweepRun:
             else:
                 self.progress(f"{self.plan.sweep.key} = {point.value}: was run before")
             found.append((point, result))
-            self._draw(found)
+            self._write_sweep(found)
         return found
 
     def _place(self, point: Point) -> Path:
@@ -95,15 +100,20 @@ class _SweepRun:
 
     def _write(self, point: Point, result: RunResult) -> None:
         result.manifest["command"] = list(self.prepared.command)
+        if not self.draw:
+            report.write_data(result, self._place(point))
+            return
         try:
             report.write_report(result, self._place(point), self.tell)
         except report.DrawingError as error:
             self.tell(str(error))
 
-    def _draw(self, found: Sequence[tuple[Point, RunResult]]) -> None:
+    def _write_sweep(self, found: Sequence[tuple[Point, RunResult]]) -> None:
         """Writes what the points so far come to."""
         numbers = sweep.table(self.plan, [(point.value, result) for point, result in found])
         sweep.write(self.plan, numbers, self.folder)
+        if not self.draw:
+            return
         try:
             with report.drawing(f"sa-atp run {self.prepared.path} --out {self.folder}"):
                 sweep.draw(self.plan, numbers, self.folder)

@@ -45,25 +45,35 @@ OWN = "SA_ATP_POLICIES"
 
 _policies: dict[str, Policy] = {}
 _sources: dict[str, str] = {}  # of each policy of the user's own: an item of OWN; "" if only this process has it
+_not_loaded: list[
+    str
+] = []  # items of OWN: what they import may be in the midst of being imported itself, so they are last
+
+
+def _known() -> dict[str, Policy]:
+    """All policies, by name. Raises: UserError: what OWN names cannot be loaded."""
+    while _not_loaded:
+        _load_own(_not_loaded.pop(0))
+    return _policies
 
 
 def names() -> tuple[str, ...]:
     """Of all policies, in the order of lists and documents."""
-    return tuple(_policies)
+    return tuple(_known())
 
 
 def find(name: str) -> Policy:
     """A policy by its name. Raises: UserError."""
-    if name not in _policies:
-        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _policies))}")
-    return _policies[name]
+    if name not in _known():
+        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _known()))}")
+    return _known()[name]
 
 
 def switch_policy(name: str) -> SwitchPolicy:
     """A synchronous policy by its name. Raises: UserError."""
     found = find(name)
     if not isinstance(found, SwitchPolicy):
-        others = [p.name for p in _policies.values() if isinstance(p, SwitchPolicy)]
+        others = [p.name for p in _known().values() if isinstance(p, SwitchPolicy)]
         raise UserError(f"policy {name!r} has no sums; expected one of {', '.join(map(repr, others))}")
     return found
 
@@ -72,30 +82,30 @@ def parameter_policy(name: str) -> ParameterPolicy:
     """A policy whose parameters are on a server, by its name. Raises: UserError."""
     found = find(name)
     if not isinstance(found, ParameterPolicy):
-        others = [p.name for p in _policies.values() if isinstance(p, ParameterPolicy)]
+        others = [p.name for p in _known().values() if isinstance(p, ParameterPolicy)]
         raise UserError(f"policy {name!r} has no server of parameters; expected one of {', '.join(map(repr, others))}")
     return found
 
 
 def title(name: str) -> str:
     """What reports call a policy; of one that is not known here, its name."""
-    return _policies[name].title if name in _policies else name
+    return _known()[name].title if name in _known() else name
 
 
 def colours() -> dict[str, str]:
     """The colour of each policy in all figures."""
-    return {name: policy.colour for name, policy in _policies.items()}
+    return {name: policy.colour for name, policy in _known().items()}
 
 
 def settings() -> Mapping[str, type[Any]]:
     """The policies' own tables in plans: name of the table, and what it holds."""
-    found = {(p.table or p.name): p.settings for p in _policies.values() if p.settings is not None}
+    found = {(p.table or p.name): p.settings for p in _known().values() if p.settings is not None}
     return MappingProxyType(found)
 
 
 def tables_of(wanted: tuple[str, ...]) -> list[str]:
     """The policies' own tables that concern some of them. Args: wanted: names; unknown ones have none."""
-    found = [p for name, p in _policies.items() if name in wanted and p.settings is not None]
+    found = [p for name, p in _known().items() if name in wanted and p.settings is not None]
     return list(dict.fromkeys(p.table or p.name for p in found))
 
 
@@ -121,7 +131,7 @@ def register(policy: Policy | type[Policy]) -> Policy:
     Raises: UserError: it is not complete, or a policy of the project has its name or its colour.
     """
     made = _instance(policy)
-    before, source = _policies.get(made.name), _sources.get(made.name)
+    before, source = _known().get(made.name), _sources.get(made.name)
     if source is not None:
         forget(made.name)
     try:
@@ -248,8 +258,7 @@ def _load() -> None:
         for module in pkgutil.iter_modules(folder):
             for policy in getattr(importlib.import_module(f"{package}.{module.name}"), "POLICIES", ()):
                 _add(policy)
-    for item in filter(None, (part.strip() for part in os.environ.get(OWN, "").split(","))):
-        _load_own(item)
+    _not_loaded.extend(filter(None, (part.strip() for part in os.environ.get(OWN, "").split(","))))
 
 
 _load()
