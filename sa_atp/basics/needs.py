@@ -170,6 +170,8 @@ def how_to_install(*distributions: str) -> str:
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
+    if {"notebook", "cluster", "shell"} & set(extras.values()):
+        script = shlex.join([str(root / "scripts" / "test")])
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"

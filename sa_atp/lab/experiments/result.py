@@ -89,9 +89,10 @@ class Result:
         from rich.console import Console
 
         text = io.StringIO()
-        print_table(
-            self.records, Console(file=text, width=TEXT_WIDTH, markup=False, highlight=False, color_system=None)
+        console = Console(  # in a notebook, too, where rich would show the table instead
+            file=text, width=TEXT_WIDTH, markup=False, highlight=False, color_system=None, force_jupyter=False
         )
+        print_table(self.records, console)
         return text.getvalue().rstrip()
 
     def __repr__(self) -> str:

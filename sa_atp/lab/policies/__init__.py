@@ -184,9 +184,10 @@ def _instance(policy: Any) -> Policy:
     if missing:
         raise UserError(f"the policy {kind.__name__} has no {join(missing)}")
     try:
-        return policy() if isinstance(policy, type) else policy
+        made: Policy = policy() if isinstance(policy, type) else policy
     except TypeError as error:
         raise UserError(f"the policy {kind.__name__} cannot be made: {error}: give an instance") from None
+    return made
 
 
 def _source(policy: Policy) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import dataclasses
+import importlib.util
 import json
 import threading
 import time
@@ -15,7 +16,8 @@ import pytest
 from helpers.plans import SMALL, small_plan_file
 
 from sa_atp import experiment
-from sa_atp.basics.errors import UserError
+from sa_atp.basics import needs
+from sa_atp.basics.errors import MissingPartError, UserError
 from sa_atp.cli import main
 from sa_atp.lab.experiments.prepared import prepare
 from sa_atp.switches import artefacts
@@ -68,6 +70,16 @@ def test_rows_as_a_table_are_those_of_the_file(result: experiment.Result) -> Non
     kept = pd.read_csv(result.folder / "iterations.csv")
     assert table.counted.dtype == bool
     pd.testing.assert_frame_equal(table.assign(counted=table.counted.astype(int)), kept, check_dtype=False)
+
+
+def test_a_table_without_pandas(result: experiment.Result, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "pandas" else there(name))
+    with pytest.raises(MissingPartError) as refused:
+        result.to_pandas()
+    said = f"to_pandas needs pandas, which is not installed: {needs.how_to_install('pandas')}"
+    assert str(refused.value) == said
+    assert " -m pip install " in said
 
 
 @pytest.mark.needs("matplotlib")

@@ -70,7 +70,7 @@ def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(UserError, match="the policy Bare has no title, summary, source and colour"):
         experiment.register(Bare)
     with pytest.raises(UserError, match="expected a class derived from SwitchPolicy"):
-        experiment.register(Path)  # type: ignore[type-var]
+        experiment.register(Path)  # type: ignore[arg-type]
     first = experiment.register(Complete)
     with pytest.raises(UserError, match="has the name or the colour of atp"):
         experiment.register(Grey)
