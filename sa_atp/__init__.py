@@ -2,22 +2,28 @@
 
 `connect` joins a job and returns a `Communicator`, whose `all_reduce` sums arrays over all ranks through the switch.
 Failures of the job raise `TransportError`; mistakes that a caller can mend, such as in an argument, raise `UserError`.
+`experiment` runs plans.
 """
 
 TYPE_CHECKING = False  # importing it from typing takes longer than all of this
 if TYPE_CHECKING:
     from typing import Any
 
+    from sa_atp import experiment
     from sa_atp.basics.errors import UserError
     from sa_atp.net.communicator import Communicator, connect
     from sa_atp.protocol.job.errors import TransportError
 
-__all__ = ["Communicator", "TransportError", "UserError", "connect"]
+__all__ = ["Communicator", "TransportError", "UserError", "connect", "experiment"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> "Any":
     """Loads the transport when it is first used, so that tools that only need a part of the package stay quick."""
+    if name == "experiment":
+        import importlib
+
+        return importlib.import_module("sa_atp.experiment")
     if name in __all__:
         from sa_atp.net import communicator  # has all of these names
 

@@ -36,7 +36,8 @@ LEVELS = (
     ("lab/packet_tests", "lab/parameters"),
     ("lab/backends",),
     ("lab/report",),
-    ("lab/bench", "lab/reproduce", "lab/agreement", "lab/soak"),
+    ("lab/bench", "lab/reproduce", "lab/agreement", "lab/soak", "lab/experiments"),
+    ("experiment",),
     ("doctor",),
     ("cli", "__main__"),
 )
@@ -146,7 +147,7 @@ def test_connections_and_switch_meet_only_through_packets() -> None:
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
     """Command-line tools start quickly because parts are imported where they are used."""
-    heavy = {"numba", "grpc", "torch", "matplotlib", "scapy"}
+    heavy = {"numba", "grpc", "torch", "matplotlib", "scapy", "pandas"}
     for path in [PACKAGE / "__init__.py", *sources("cli")]:
         for node in ast.parse(path.read_text()).body:
             names = []

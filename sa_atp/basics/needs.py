@@ -132,6 +132,7 @@ OPTIONAL = {
     "mininet": ("mininet", "mininet"),
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),
+    "pandas": ("pandas", "notebook"),
     "lightning": ("lightning", "recipes"),
     "accelerate": ("accelerate", "recipes"),
     "transformers": ("transformers", "recipes"),
@@ -175,6 +176,8 @@ def how_to_install(*distributions: str) -> str:
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
+    if {"notebook", "cluster", "shell"} & set(extras.values()):
+        script = shlex.join([str(root / "scripts" / "test")])
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"

@@ -33,7 +33,7 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics import terminal
-    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.lab.experiments.progress import TerminalProgress
     from sa_atp.lab.reproduce import page as reproduce_page
     from sa_atp.lab.reproduce import reproduce
 

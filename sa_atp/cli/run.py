@@ -3,16 +3,14 @@
 import argparse
 import json
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
-    from sa_atp.lab.plans.plan import Plan
-    from sa_atp.lab.runs.progress import Progress
-    from sa_atp.lab.runs.records import RunResult
+    from sa_atp.lab.experiments.prepared import Prepared
 
 BACKENDS = ("auto", "local", "mininet", "sim")
 SWITCHES = ("auto", "embedded", "bmv2", "tofino-model", "tofino2-model")
@@ -44,99 +42,72 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.cli.parts import side_by_side
-    from sa_atp.cli.parts.progress import TerminalProgress
-    from sa_atp.cli.parts.results import save
-    from sa_atp.lab import report
-    from sa_atp.lab.backends import runner
-    from sa_atp.lab.plans import plan as plans
-    from sa_atp.lab.plans import plan_files
-    from sa_atp.lab.report.table import print_table
-    from sa_atp.lab.runs import run_folder
-    from sa_atp.switches import artefacts
+    from sa_atp.lab.experiments.prepared import prepare
 
-    path = artefacts.plan_file(options.plan)
-    plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
-    folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    beside = side_by_side.check(plan, options.jobs, options.scheduler)
-    if plan.sweep.key:
-        return run_sweep(options, plan, path, folder)
-    runner.check(plan, str(path))
-    with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
-        if not options.replace:
-            report.finished(folder, plan)  # raises if it is a run of another plan
-        with TerminalProgress() as progress:
-            if beside:
-                result = run_side_by_side(options, plan, path, folder, progress)
-            else:
-                result = runner.run(plan, str(path), folder, progress)
-            progress("drawing figures")
-            summary = report.summarise(result)
-            saved = save(result, folder, summary)
-    if options.json:
-        print(json.dumps({**summary, "folder": str(saved.folder)}))
-    else:
-        print_table(result, summary=summary)
-        print_paths(saved.folder, saved.files)
-    wrong = sum(policy["sums_wrong"] for policy in summary["policies"].values())
-    problems = [*saved.problems, *([f"{plural(wrong, 'sum was', 'sums were')} wrong"] if wrong else [])]
-    for problem in problems:
-        print(f"sa-atp: {problem}", file=sys.stderr)
-    return 1 if problems else 0
-
-
-def run_side_by_side(
-    options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress"
-) -> "RunResult":
-    """Runs the policies and repetitions of a plan in parallel."""
-    from sa_atp.basics.folders import make_folder
-    from sa_atp.cli.parts import side_by_side
-
-    logs = folder / "logs"
-    make_folder(logs)
-    ((_, result),) = side_by_side.run(
-        {"": plan}, str(path), logs, progress, jobs=options.jobs, scheduler=options.scheduler
+    prepared = prepare(
+        options.plan,
+        options.overrides,
+        backend=options.backend,
+        switch=options.switch,
+        command=["sa-atp", *sys.argv[1:]],
     )
-    return result
+    return run_sweep(options, prepared) if prepared.plan.sweep.key else run_once(options, prepared)
 
 
-def run_sweep(options: argparse.Namespace, plan: "Plan", path: Path, folder: Path) -> int:
+def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
+    from sa_atp import experiment
+    from sa_atp.lab.report.table import print_table
+
+    result = experiment.run(
+        prepared, out=options.out, replace=options.replace, jobs=options.jobs, scheduler=options.scheduler
+    )
+    if options.json:
+        print(json.dumps({**result.summary, "folder": str(result.folder)}))
+    else:
+        print_table(result.records)
+        print_paths(result.folder, result.files)
+    for problem in result.problems:
+        print(f"sa-atp: {problem}", file=sys.stderr)
+    return 1 if result.problems else 0
+
+
+def run_sweep(options: argparse.Namespace, prepared: "Prepared") -> int:
     """Runs the points of a sweep that the folder does not have yet."""
+    from sa_atp import experiment
     from sa_atp.cli.parts import sweep
-    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.lab.experiments.run import folder_for
+    from sa_atp.lab.experiments.sweep_points import finished_points
 
+    folder = folder_for(options.out, prepared.name)
     try:
-        with TerminalProgress() as progress:
-            numbers = sweep.run(
-                plan,
-                str(path),
-                folder,
-                progress,
-                replace=options.replace,
-                jobs=options.jobs,
-                scheduler=options.scheduler,
-            )
+        found = experiment.sweep(
+            prepared,
+            backend="auto",
+            out=folder,
+            replace=options.replace,
+            jobs=options.jobs,
+            scheduler=options.scheduler,
+        )
     except KeyboardInterrupt:
-        done = sweep.finished_points(folder)
+        done = finished_points(folder)
         if done:
-            said = (
-                f"{plural(done, 'point')} of {len(plan.sweep.values)} finished, in {folder}: `--out {folder}` goes on"
-            )
+            of = len(prepared.plan.sweep.values)
+            said = f"{plural(done, 'point')} of {of} finished, in {folder}: `--out {folder}` goes on"
         else:
             said = "no point is finished"
         print(f"sa-atp: {said}", file=sys.stderr)
         raise
     if options.json:
-        print(sweep.as_json(numbers, folder))
+        print(sweep.as_json(found.numbers, folder))
     else:
-        sweep.print_numbers(plan, numbers, folder)
-    wrong = sweep.wrong_sums(numbers)
+        sweep.print_numbers(prepared.plan, found.numbers, folder)
+    wrong = sweep.wrong_sums(found.numbers)
     if wrong:
         print(f"sa-atp: {plural(wrong, 'sum was', 'sums were')} wrong", file=sys.stderr)
     return 1 if wrong else 0
 
 
-def print_paths(folder: Path, written: list[Path]) -> None:
+def print_paths(folder: Path, written: Sequence[Path]) -> None:
     """Prints where the report, figures and data are."""
     if not written:
         return

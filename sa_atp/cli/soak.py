@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.cli.parts.progress import TerminalProgress
+    from sa_atp.lab.experiments.progress import TerminalProgress
     from sa_atp.lab.soak import run as soak
 
     soak.check(options.first, options.seeds, options.minutes, options.jobs)

@@ -238,11 +238,17 @@ def plan_file(path: Path) -> Path:
     """
     if os.path.exists(path) and not os.path.isdir(path):  # Path's own methods raise for some names
         return path
-    own = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
+    own = plan_files()
     if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
         return own[path.stem]
     what = "a folder, not a plan file" if os.path.isdir(path) else "no such file"
-    raise UserError(f"{path}: {what}; the project's own plans are {', '.join(sorted(own)) or 'not installed'}")
+    raise UserError(f"{path}: {what}; the project's own plans are {', '.join(own) or 'not installed'}")
+
+
+def plan_files() -> dict[str, Path]:
+    """The project's own plan files, by name."""
+    found = {file.stem: file for place in reversed(_PLANS) for file in place.glob("*.toml")}
+    return dict(sorted(found.items()))
 
 
 def tofino_folder(chip: str, lanes: int | None = None) -> Path:

@@ -14,8 +14,8 @@ from rich.table import Table
 import sa_atp as package
 from sa_atp.basics import terminal
 from sa_atp.cli import main
-from sa_atp.cli.parts import progress as _progress
 from sa_atp.cli.parts import sweep
+from sa_atp.lab.experiments import progress as _progress
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.net.sockets.ports import CaptureWriter
 from sa_atp.protocol.packets.control import Alive, encode

@@ -72,13 +72,14 @@ SHELL_MININET = {
     ("docs/first-hour.md", "sa-atp run topologies/straggler-cpu.toml"): 0,
     ("docs/first-hour.md", "sa-atp run topologies/two-level.toml"): 0,
 }
+EXPERIMENTS = (("README.md", "from sa_atp import experiment"), ("docs/python.md", "from sa_atp import experiment"))
 PYTHON = {("docs/embedded-target.md", "from pathlib import Path")}
 JSON = {("docs/cli.md", '{"switches": [')}
 
 
 def test_every_block_is_run_or_says_why_not() -> None:
     assert set(NOT_RUN.values()) <= set(REASONS)
-    known = [*NOT_RUN, *SHELL, *SHELL_MININET, *PYTHON, *JSON, *PLAYED]
+    known = [*NOT_RUN, *SHELL, *SHELL_MININET, *PYTHON, *EXPERIMENTS, *JSON, *PLAYED]
     unused = set(known)
     for block in blocks():
         if block.language in ("", "console"):  # test_commands.py looks at those
@@ -124,6 +125,20 @@ def test_python(key: Key, tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+@pytest.mark.needs("matplotlib", "pandas", "torch", "sklearn")
+def test_experiments(tmp_path: Path) -> None:
+    """One after another, in one process, and from an empty folder; README's run has two steps."""
+    text = "\n".join(block.text for block in blocks() if any(block.is_at(key) for key in EXPERIMENTS))
+    text = text.replace('"run.steps": 8', '"run.steps": 2')
+    done = subprocess.run(
+        [sys.executable, "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=400
+    )
+    assert done.returncode == 0, done.stderr
+    assert "with one worker 4× slower" in done.stdout
+    assert (tmp_path / "timeline.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "sweep.pdf").read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.needs("torch")

@@ -10,6 +10,7 @@ from typing import Any
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import join
 from sa_atp.lab import policies
 from sa_atp.lab.backends import local, simulated
 from sa_atp.lab.plans.capabilities import network_of, too_many_for_packets
@@ -25,6 +26,8 @@ PACKAGES = ("sa_atp", "numpy", "numba", "torch", "scikit-learn", "grpcio", "prot
 def check(plan: Plan, plan_path: str) -> None:
     """Checks that the plan's backend can run it, and that nothing is missing. Raises: UserError, MissingPartError."""
     require_parts(plan)
+    if plan.run.backend != "sim":
+        check_processes_have_policies(plan)
     problem = None if plan.run.backend == "sim" else too_many_for_packets(plan)
     if problem is not None:
         raise UserError(f"{plan_path}: {problem}")
@@ -77,6 +80,16 @@ def require_parts(plan: Plan) -> None:
         needs.require_modules(f"job.model = {plan.job.model!r} needs", "torch", "sklearn")
     for policy in plan.run.policies:
         needs.require_modules(f"the policy {policy} needs", *policies.find(policy).modules)
+
+
+def check_processes_have_policies(plan: Plan) -> None:
+    """Raises: UserError: other processes are to run a policy that only this one has."""
+    if only_here := policies.only_here(plan.run.policies):
+        raise UserError(
+            f"run.policies: {join(only_here)}: defined in a notebook, or in the program itself, where other processes of "
+            "a run cannot find it: put it into a file of its own and import it from there, or run it in virtual time, one "
+            'run at a time (backend "sim", jobs 1)'
+        )
 
 
 def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:

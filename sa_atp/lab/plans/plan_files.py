@@ -10,7 +10,7 @@ import shlex
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_text
@@ -23,9 +23,23 @@ from sa_atp.lab.plans.plan import TABLES, Plan
 WORD = re.compile(r"[A-Za-z][\w+-]*|[0-9]+(\.[0-9]+)?")
 
 
-def load(path: Path, overrides: Iterable[str] = ()) -> Plan:
-    """Reads a plan file. Args: overrides: KEY=VALUE, as in `--set help.grade=clone`. Raises: UserError."""
+Overrides = Mapping[str, Any] | Iterable[str]
+"""Other values for keys of a plan: a mapping such as {"help.grade": "clone"}, or texts, as `--set` has them."""
+
+
+def load(path: Path, overrides: Overrides = ()) -> Plan:
+    """Reads a plan file. Args: overrides: values that replace those of the file. Raises: UserError."""
     return _with_trace(parse(read_text(path), str(path), overrides), path)
+
+
+def changed(plan: Plan, overrides: Overrides, where: str) -> Plan:
+    """Checks a plan that was made in Python, as a file is checked, and gives it other values for some keys.
+
+    Args: where: the plan's name in messages. A trace file that an override names is beside it. Raises: UserError.
+    """
+    said = _read_overrides(overrides)
+    found = _parse_overridden(plan.as_dict(), where, said)
+    return _with_trace(found, Path(where)) if any(each.path == "straggler.trace" for each in said) else found
 
 
 def _with_trace(plan: Plan, path: Path) -> Plan:
@@ -38,17 +52,22 @@ def _with_trace(plan: Plan, path: Path) -> Plan:
     return plan
 
 
-def parse(text: str, where: str, overrides: Iterable[str] = ()) -> Plan:
+def parse(text: str, where: str, overrides: Overrides = ()) -> Plan:
     """A plan from TOML text. Raises: UserError naming the key."""
     try:
         tables: dict[str, Any] = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise UserError(f"{where}: not TOML: {error}") from None
-    said = list(overrides)
-    for override in said:
-        _override(tables, override)
+    return _parse_overridden(tables, where, _read_overrides(overrides))
+
+
+def _parse_overridden(tables: dict[str, Any], where: str, overrides: "list[_Override]") -> Plan:
+    for override in overrides:
+        table = tables.setdefault(override.table, {})
+        if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
+            table[override.key] = override.value
     plan = parse_tables(tables, where)
-    for override in said:
+    for override in overrides:
         _check_it_counts(plan, override)
     return plan
 
@@ -72,23 +91,59 @@ def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
     return plan
 
 
-def _override(tables: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    section, dot, name = key.strip().partition(".")
-    if not equals or not dot or not name:
-        raise UserError(f"--set {override}: expected TABLE.KEY=VALUE, for example help.grade=clone")
+class _Override(NamedTuple):
+    table: str
+    key: str
+    value: Any
+    said: str
+    """As the user wrote it, for messages."""
+
+    @property
+    def path(self) -> str:
+        return f"{self.table}.{self.key}"
+
+
+def _read_overrides(given: Overrides) -> list[_Override]:
+    """Raises: UserError."""
+    if isinstance(given, Mapping):
+        return [_override_of(key, value) for key, value in given.items()]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise UserError(f'overrides = {given!r}: expected a mapping, for example {{"help.grade": "clone"}}')
+    return [_override_in(text) for text in given]
+
+
+def _override_of(path: Any, value: Any) -> _Override:
+    """An override of a mapping."""
+    table, _, key = path.partition(".") if isinstance(path, str) else ("", "", "")
+    if not table or not key:
+        raise UserError(f'overrides: the key {path!r}: expected "TABLE.KEY", for example "help.grade"')
+    return _Override(table, key, as_in_toml(value), f"{path} = {value!r}")
+
+
+def as_in_toml(value: Any) -> Any:
+    """A value as TOML has it. Args: value: of Python, or of NumPy."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if isinstance(value, tuple | list | range):
+        return [as_in_toml(each) for each in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def _override_in(text: str) -> _Override:
+    """An override as `--set` takes it."""
+    path, equals, value = text.partition("=")
+    table, dot, key = path.strip().partition(".")
+    if not equals or not dot or not key:
+        raise UserError(f"--set {text}: expected TABLE.KEY=VALUE, for example help.grade=clone")
     try:
         parsed = tomllib.loads(f"x = {value}")["x"]
     except (tomllib.TOMLDecodeError, RecursionError):
         parsed = value.strip()  # a bare word is a string
         if parsed.startswith("["):
             raise UserError(
-                f"--set {override}: not a list in TOML: quote its strings, and the whole argument for the shell: "
-                f"--set {_quoted(key.strip(), parsed)}"
+                f"--set {text}: not a list in TOML: quote its strings, and the whole argument for the shell: "
+                f"--set {_quoted(path.strip(), parsed)}"
             ) from None
-    table = tables.setdefault(section, {})
-    if isinstance(table, dict):  # else the plan is wrong, and parsing it raises the error
-        table[name] = parsed
+    return _Override(table, key, parsed, f"--set {text}")
 
 
 def _quoted(key: str, text: str) -> str:
@@ -100,9 +155,9 @@ def _quoted(key: str, text: str) -> str:
     return shlex.quote(f"{key}=[{values}]")
 
 
-def _check_it_counts(plan: Plan, override: str) -> None:
+def _check_it_counts(plan: Plan, override: _Override) -> None:
     """Raises: UserError: an override is for a policy that does not run."""
-    table = override.partition(".")[0].strip()
+    table = override.table
     if table not in policies.settings():
         return
     run = list(plan.run.policies)
@@ -111,7 +166,7 @@ def _check_it_counts(plan: Plan, override: str) -> None:
     of = [name for name in policies.names() if table in policies.tables_of((name,))]
     if not set(of) & {name for name in run if isinstance(name, str)}:
         raise UserError(
-            f"--set {override}: has no effect: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
+            f"{override.said}: has no effect: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
         )
 
 

@@ -1,13 +1,20 @@
 """The registry of policies: one file each, found automatically. docs/policies.md describes them.
 
-Plans, reports and documents take names, titles, colours and keys from here.
+Plans, reports and documents take names, titles, colours and keys from here. A user's own policies are registered, or named
+in the environment variable SA_ATP_POLICIES: files or modules, with commas between them. Processes that are started from
+here inherit it, and so know the same policies.
 """
 
 import contextlib
 import importlib
+import importlib.util
+import inspect
+import os
 import pkgutil
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sa_atp.basics.errors import UserError
@@ -25,33 +32,48 @@ __all__ = [
     "SwitchPolicy",
     "find",
     "names",
+    "only_here",
     "parameter_policy",
+    "register",
     "registered",
     "settings",
     "switch_policy",
     "title",
 ]
 
+OWN = "SA_ATP_POLICIES"
+
 _policies: dict[str, Policy] = {}
+_sources: dict[str, str] = {}  # of each policy of the user's own: an item of OWN; "" if only this process has it
+_not_loaded: list[
+    str
+] = []  # items of OWN: what they import may be in the midst of being imported itself, so they are last
+
+
+def _known() -> dict[str, Policy]:
+    """All policies, by name. Raises: UserError: what OWN names cannot be loaded."""
+    while _not_loaded:
+        _load_own(_not_loaded.pop(0))
+    return _policies
 
 
 def names() -> tuple[str, ...]:
     """The names of all policies, in the order of lists and documents."""
-    return tuple(_policies)
+    return tuple(_known())
 
 
 def find(name: str) -> Policy:
     """A policy by its name. Raises: UserError."""
-    if name not in _policies:
-        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _policies))}")
-    return _policies[name]
+    if name not in _known():
+        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _known()))}")
+    return _known()[name]
 
 
 def switch_policy(name: str) -> SwitchPolicy:
     """A synchronous policy by its name. Raises: UserError."""
     found = find(name)
     if not isinstance(found, SwitchPolicy):
-        others = [p.name for p in _policies.values() if isinstance(p, SwitchPolicy)]
+        others = [p.name for p in _known().values() if isinstance(p, SwitchPolicy)]
         raise UserError(f"policy {name!r} has no sums; expected one of {', '.join(map(repr, others))}")
     return found
 
@@ -60,30 +82,30 @@ def parameter_policy(name: str) -> ParameterPolicy:
     """A policy with parameters on a server, by its name. Raises: UserError."""
     found = find(name)
     if not isinstance(found, ParameterPolicy):
-        others = [p.name for p in _policies.values() if isinstance(p, ParameterPolicy)]
+        others = [p.name for p in _known().values() if isinstance(p, ParameterPolicy)]
         raise UserError(f"policy {name!r} has no server of parameters; expected one of {', '.join(map(repr, others))}")
     return found
 
 
 def title(name: str) -> str:
     """The title of a policy in reports; of an unknown one, its name."""
-    return _policies[name].title if name in _policies else name
+    return _known()[name].title if name in _known() else name
 
 
 def colours() -> dict[str, str]:
     """The colour of each policy in all figures."""
-    return {name: policy.colour for name, policy in _policies.items()}
+    return {name: policy.colour for name, policy in _known().items()}
 
 
 def settings() -> Mapping[str, type[Any]]:
     """The policies' own tables in plans, by name, with the dataclass of each."""
-    found = {(p.table or p.name): p.settings for p in _policies.values() if p.settings is not None}
+    found = {(p.table or p.name): p.settings for p in _known().values() if p.settings is not None}
     return MappingProxyType(found)
 
 
 def tables_of(wanted: tuple[str, ...]) -> list[str]:
     """The policies' own tables of these policies. Args: wanted: names; unknown ones have no table."""
-    found = [p for name, p in _policies.items() if name in wanted and p.settings is not None]
+    found = [p for name, p in _known().items() if name in wanted and p.settings is not None]
     return list(dict.fromkeys(p.table or p.name for p in found))
 
 
@@ -95,6 +117,128 @@ def registered(policy: Policy) -> Iterator[Policy]:
         yield policy
     finally:
         del _policies[policy.name]
+
+
+# --- a user's own -----------------------------------------------------------------------------------------------------
+
+
+def register(policy: Policy | type[Policy]) -> Policy:
+    """Adds a policy of the user's own; one of the same name that was registered before is replaced.
+
+    Args: policy: an instance without state, or a class of which one is made. Other processes of a run have it if it is
+        defined in a file, or a module, that can be imported.
+
+    Raises: UserError: it is not complete, or a policy of the project has its name or its colour.
+    """
+    made = _instance(policy)
+    before, source = _known().get(made.name), _sources.get(made.name)
+    if source is not None:
+        forget(made.name)
+    try:
+        _add(made)
+    except ValueError as error:
+        if before is not None and source is not None:
+            _add(before)
+            _keep(made.name, source)
+        raise UserError(str(error)) from None
+    _keep(made.name, _source(made))
+    return made
+
+
+def forget(name: str) -> None:
+    """Takes a registered policy away. Raises: UserError: none of this name was registered."""
+    if name not in _sources:
+        raise UserError(f"policy {name!r}: expected one that was registered: {join(list(_sources)) or 'none was'}")
+    del _policies[name]
+    _keep(name, None)
+
+
+def only_here(wanted: Iterable[str]) -> list[str]:
+    """Those of some policies that other processes cannot have, because they are defined in a notebook or in the program
+    itself.
+    """
+    return [name for name in wanted if _sources.get(name) == ""]
+
+
+def _keep(name: str, source: str | None) -> None:
+    """Notes where a policy is from, for this process and for those that it starts."""
+    if source is None:
+        del _sources[name]
+    else:
+        _sources[name] = source
+    items = dict.fromkeys(filter(None, _sources.values()))
+    if items:
+        os.environ[OWN] = ",".join(items)
+    else:
+        os.environ.pop(OWN, None)
+
+
+def _instance(policy: Any) -> Policy:
+    """Raises: UserError."""
+    kind = policy if isinstance(policy, type) else type(policy)
+    if not issubclass(kind, Policy):
+        raise UserError(f"{policy!r} is no policy: expected a class derived from SwitchPolicy, or an instance of one")
+    needed = [name for name in inspect.get_annotations(Policy) if not hasattr(Policy, name)]
+    missing = [name for name in needed if not hasattr(kind, name)]
+    missing += sorted(getattr(kind, "__abstractmethods__", ()))
+    if missing:
+        raise UserError(f"the policy {kind.__name__} has no {join(missing)}")
+    try:
+        made: Policy = policy() if isinstance(policy, type) else policy
+    except TypeError as error:
+        raise UserError(f"the policy {kind.__name__} cannot be made: {error}: give an instance") from None
+    return made
+
+
+def _source(policy: Policy) -> str:
+    """Where another process finds a policy; "": nowhere."""
+    kind = type(policy)
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    if module is None or file is None or kind.__module__ == "__main__":
+        return ""
+    place = kind.__module__ if "." in kind.__module__ else str(Path(file).resolve())
+    if set(place) & {",", ":"}:  # which part items
+        return ""
+    if policy in getattr(module, "POLICIES", ()):
+        return place
+    is_plain = getattr(module, kind.__qualname__, None) is kind and not getattr(policy, "__dict__", None)
+    return f"{place}:{kind.__qualname__}" if is_plain else ""
+
+
+def _load_own(item: str) -> None:
+    """Args: item: a file or a module that has POLICIES, or one of these, a colon, and a class. Raises: UserError."""
+    place, _, name = item.partition(":")
+    try:
+        module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+        found = [getattr(module, name)] if name else list(module.POLICIES)
+    except (ImportError, OSError, AttributeError) as error:
+        raise UserError(f"{OWN}: {item}: no policies can be had from there: {error}") from None
+    for policy in found:
+        if (name := getattr(policy, "name", "")) not in _sources:
+            made = _instance(policy)
+            try:
+                _add(made)
+            except ValueError as error:
+                raise UserError(f"{OWN}: {item}: {error}") from None
+            _sources[name] = item
+
+
+def _from_file(path: Path) -> ModuleType:
+    """A module of its own name, whatever folder it is in."""
+    loaded = sys.modules.get(path.stem)
+    if loaded is not None and getattr(loaded, "__file__", None) == str(path.resolve()):
+        return loaded
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# --- loading ----------------------------------------------------------------------------------------------------------
 
 
 def _add(policy: Policy) -> None:
@@ -115,6 +259,7 @@ def _load() -> None:
         for module in pkgutil.iter_modules(folder):
             for policy in getattr(importlib.import_module(f"{package}.{module.name}"), "POLICIES", ()):
                 _add(policy)
+    _not_loaded.extend(filter(None, (part.strip() for part in os.environ.get(OWN, "").split(","))))
 
 
 _load()

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from sa_atp.lab.report.files import finished, load, write_data
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import RunResult
 
-__all__ = ["DrawingError", "draw", "drawing", "finished", "load", "summarise", "write_data", "write_report"]
+__all__ = ["DrawingError", "draw", "drawing", "finished", "load", "say", "summarise", "write_data", "write_report"]
 
 
 class DrawingError(SaAtpError):
@@ -37,13 +37,19 @@ def drawing(again: str) -> Iterator[None]:
         raise DrawingError(f"not drawn: {what}; the data is written, and `{again}` draws it again") from error
 
 
-def write_report(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
+def say(text: str) -> None:
+    """Prints a line on standard error, as commands do."""
+    print(f"sa-atp: {text}", file=sys.stderr)
+
+
+def write_report(
+    result: RunResult, folder: Path, summary: dict[str, Any] | None = None, tell: Callable[[str], None] = say
+) -> list[Path]:
     """Writes a report into a folder, which it makes if necessary: first the data, then figures and page.
 
-    Without matplotlib it leaves figures out, without jinja2 the page as well; a line on standard error says how to get
-    them.
-
-    Args: summary: the run's, if it is computed already.
+    Args:
+        summary: the run's, if it is computed already.
+        tell: is called with a line about how to get matplotlib and jinja2, without which figures and page are left out.
 
     Returns: the files. Raises: UserError: the data cannot be written. DrawingError: only drawing failed.
     """
@@ -53,7 +59,7 @@ def write_report(result: RunResult, folder: Path, summary: dict[str, Any] | None
         try:
             return written + draw(result, folder, summary)
         except MissingPartError as missing:
-            print(f"sa-atp: {missing}", file=sys.stderr)
+            tell(str(missing))
             left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
             with contextlib.suppress(MissingPartError):
                 written.append(files.write_text(folder / "report.html", html.render(result, (), left_out, summary)))

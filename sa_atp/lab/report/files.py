@@ -14,15 +14,12 @@ from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.plans.plan import Plan, differences, placed, with_lanes
-from sa_atp.lab.report import archive, stats
+from sa_atp.lab.report import archive
+from sa_atp.lab.report.rows import COLUMNS, rows
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.trace import trace
-from sa_atp.lab.runs.records import Iteration, RunResult
+from sa_atp.lab.runs.records import RunResult
 
-COLUMNS = (
-    "policy", "repetition", "step", "worker", "compute_s", "help_s", "send_s", "wait_s", "iteration_s", "loss",
-    "slowdown", "micro_batches", "helped", "job", "end_s", "samples", "unused", "counted",
-)  # fmt: skip
 RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
 
@@ -101,14 +98,8 @@ def iterations_csv(result: RunResult) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
-    of_run = ("policy", "repetition", "job")
-    for run in result.runs:
-        counted = {(i.step, i.worker) for i in stats.counted_iterations(run, result.plan.run.warm_up)}
-        for each in sorted(run.iterations, key=lambda i: (i.step, i.worker)):
-            row = {name: _field(each, name) for name in COLUMNS[:-1] if name not in of_run}
-            row |= {name: str(getattr(run, name)) for name in of_run}
-            row["counted"] = str(int((each.step, each.worker) in counted))
-            writer.writerow([row[name] for name in COLUMNS])
+    for row in rows(result):
+        writer.writerow([_field(name, getattr(row, name)) for name in COLUMNS])
     return out.getvalue()
 
 
@@ -138,8 +129,9 @@ def write_file(path: Path, write: Callable[[Path], None]) -> Path:
     return path
 
 
-def _field(record: Iteration, name: str) -> str:
-    value = getattr(record, name)
+def _field(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(int(value))
     if not isinstance(value, float):
         return str(value)
     if math.isnan(value):

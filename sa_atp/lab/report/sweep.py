@@ -19,6 +19,7 @@ from sa_atp.lab.runs.records import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Interval = tuple[float, float] | None
 PANEL_IN = 3.6
@@ -170,6 +171,13 @@ def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
 
 def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
     """Draws sweep.png. Args: numbers: of `table`. Raises: MissingPartError without matplotlib; UserError."""
+    made = figure(plan, numbers)
+    with style.applied():
+        return style.save(made, folder / "sweep.png")
+
+
+def figure(plan: Plan, numbers: dict[str, Any]) -> "Figure":
+    """The figure, to be shown or saved. Raises: MissingPartError without matplotlib."""
     style.require_matplotlib()
     quantities = QUANTITIES[plan.sweep.figure]
     with style.applied():
@@ -186,7 +194,7 @@ def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
             style.add_legend(made, keys, PANEL_IN)
         elif keys:
             panels[0].legend()
-        return style.save(made, folder / "sweep.png")
+        return made
 
 
 def _panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The interface for progress of a run. This class ignores it; the command line has one that draws a bar."""
+"""The interface for progress of a run. This class ignores it; those of lab/experiments/progress draw it."""
 
 
 class Progress:
@@ -7,3 +7,6 @@ class Progress:
 
     def steps(self, done: int, of: int) -> None:
         """So many steps of the current stage are done."""
+
+    def say(self, text: str) -> None:
+        """A line that stays, for the user."""

@@ -11,8 +11,8 @@ from helpers.plans import small_plan_file
 
 from sa_atp.basics.errors import UserError
 from sa_atp.cli import main
-from sa_atp.cli.parts import sweep as _sweep
 from sa_atp.lab.backends import runner
+from sa_atp.lab.experiments import sweep_points as _sweep
 from sa_atp.lab.plans import plan as plans
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.sweep import points

@@ -74,6 +74,14 @@ def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, st
     return written, left_out
 
 
+def draw(result: RunResult, kind: FigureKind, *, narrow: bool = False) -> "Figure":
+    """One figure of a run, to be shown or saved. Raises: MissingPartError without matplotlib; NothingToDrawError."""
+    style.require_matplotlib()
+    layout = NARROW if narrow else WIDE
+    with style.applied(layout):
+        return kind.draw(result, layout)
+
+
 # --- iteration_time.png -----------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ fits the screen.
 
 import base64
 import contextlib
+import functools
 import io
 import itertools
 import textwrap
@@ -152,15 +153,13 @@ def figure(
 
     Args: height_in: height below these, in inches; legend: its rows, see legend_rows.
     """
-    from matplotlib.figure import Figure
-
     titles = _balanced(title, layout.title_characters)
     subtitles = _balanced(subtitle, layout.subtitle_characters)
     title_in, subtitle_in = 0.25 * layout.title_size / WIDE.title_size, 0.19 * layout.small / WIDE.small
     head_in = 0.14 + title_in * len(titles) + subtitle_in * len(subtitles)
     head_in += 0.3 + 0.2 * layout.small / WIDE.small * (legend - 1) if legend else 0.06
     whole_in = height_in + head_in
-    made = Figure(figsize=(layout.width_in, whole_in), dpi=DPI)
+    made: Figure = _figure_class()(figsize=(layout.width_in, whole_in), dpi=DPI)
     y = whole_in - 0.12
     for line in titles:
         made.text(0.012, y / whole_in, line, size=layout.title_size, weight="bold", va="top")
@@ -172,6 +171,18 @@ def figure(
         "constrained", rect=(0.006, 0.0, 0.988, height_in / whole_in), w_pad=0.06, h_pad=0.05, hspace=0.04
     )
     return made
+
+
+@functools.cache
+def _figure_class() -> Any:
+    """Matplotlib's class, of which notebooks show the picture; of a figure that pyplot did not make they show its name."""
+    from matplotlib.figure import Figure
+
+    class Shown(Figure):
+        def _repr_png_(self) -> bytes:
+            return _png(self, DPI)
+
+    return Shown
 
 
 def _balanced(text: str, width: int) -> list[str]:

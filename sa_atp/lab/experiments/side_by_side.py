@@ -3,14 +3,16 @@
 A run in virtual time is a function of its plan, so the results are the same bytes as those of sequential runs.
 """
 
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends import runner
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
+from sa_atp.lab.report import archive
+from sa_atp.lab.runs import points
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 
@@ -26,6 +28,7 @@ def check(plan: Plan, jobs: int, scheduler: str | None) -> bool:
             f"--{'scheduler' if scheduler else 'jobs'} is for --backend sim: runs of the backend {plan.run.backend} "
             "are measured on this machine, and would disturb each other"
         )
+    runner.check_processes_have_policies(plan)
     return True
 
 
@@ -47,10 +50,6 @@ def run(
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
-    from sa_atp.lab.backends import runner
-    from sa_atp.lab.report import archive
-    from sa_atp.lab.runs import points
-
     owner, tasks = {}, []
     missing = dict.fromkeys(plans, 0)
     for name, plan in plans.items():
@@ -60,7 +59,7 @@ def run(
             owner[turn] = name
             missing[name] += 1
             arguments = {"plan": tables, "path": path, "turn": [repetition, policy]}
-            tasks.append(points.Point(turn, "sa_atp.cli.parts.side_by_side:run_turn", arguments))
+            tasks.append(points.Point(turn, "sa_atp.lab.experiments.side_by_side:run_turn", arguments))
     results: dict[str, RunResult] = {}
     left = len(tasks)
     progress(f"{left} runs in virtual time")
@@ -74,15 +73,11 @@ def run(
         missing[name] -= 1
         if not missing[name]:
             runner.sort(whole)
-            whole.manifest["command"] = ["sa-atp", *sys.argv[1:]]
             yield name, whole
 
 
 def run_turn(arguments: dict[str, Any]) -> Any:
     """Runs one policy once, in the calling process. Returns: its result, encoded by `report.archive`."""
-    from sa_atp.lab.backends import runner
-    from sa_atp.lab.report import archive
-
     plan = parse_tables(arguments["plan"], arguments["path"])
     repetition, policy = arguments["turn"]
     result = runner.run(plan, arguments["path"], Path(), Progress(), [(int(repetition), str(policy))])

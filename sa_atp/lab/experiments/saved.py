@@ -1,9 +1,10 @@
 """Saves a finished run, elsewhere if its folder cannot be written."""
 
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sa_atp.basics.errors import UserError
 
@@ -21,13 +22,19 @@ class Saved:
     """A line for each thing that could not be written."""
 
 
-def save(result: "RunResult", folder: Path, summary: dict[str, Any]) -> Saved:
-    """Writes a run's report. If its folder cannot be written, the data goes into a temporary one."""
+def save(result: "RunResult", folder: Path, tell: Callable[[str], None], *, draw: bool = True) -> Saved:
+    """Writes a run's report. If its folder cannot be written, the data goes into a temporary one.
+
+    Args: tell: is called with a line about what is left out, and how to get it. draw: False: no figures and no page.
+    """
     from sa_atp.lab import report
 
-    found = Saved(folder)
+    found, summary = Saved(folder), report.summarise(result)
     try:
-        found.files = report.write_report(result, folder, summary)
+        if draw:
+            found.files = report.write_report(result, folder, summary, tell)
+        else:
+            found.files = report.write_data(result, folder, summary)
     except report.DrawingError as error:
         found.problems.append(str(error))
     except UserError as error:

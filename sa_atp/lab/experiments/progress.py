@@ -1,0 +1,129 @@
+"""Progress of a run: a bar on a terminal, a line that changes in a notebook, a line a stage on standard error elsewhere."""
+
+import contextlib
+import sys
+import time
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from sa_atp.basics import terminal
+from sa_atp.lab.runs.progress import Progress
+
+LINE_EVERY_S = 5.0
+CHANGE_EVERY_S = 0.2  # of a notebook's line
+
+
+def shown(progress: bool | Progress) -> AbstractContextManager[Progress]:
+    """Where a run tells how far it is.
+
+    Args: progress: True: on a terminal, in a notebook, or on standard error, whatever there is; False: nowhere.
+    """
+    if isinstance(progress, Progress):
+        return contextlib.nullcontext(progress)
+    if not progress:
+        return contextlib.nullcontext(Progress())
+    return NotebookProgress() if in_notebook() else TerminalProgress()
+
+
+def in_notebook() -> bool:
+    """Whether this is the kernel of a notebook, which shows more than text."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class TerminalProgress(Progress):
+    """Use as a context manager."""
+
+    def __init__(self, unit: str = "steps") -> None:
+        """Args: unit: what is counted."""
+        self._console = terminal.console(sys.stderr)
+        self._start = time.monotonic()
+        self._bar = Bar(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+            TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
+        )  # fmt: skip
+        self._task: int | None = None
+        self._unit = unit
+        self._said = self._start  # when the last line was written
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
+
+    def __call__(self, stage: str) -> None:
+        with contextlib.suppress(OSError):  # a run does not end because nobody can read how far it is
+            self._say(stage)
+
+    def _say(self, stage: str) -> None:
+        if self._console.is_terminal:
+            if self._task is not None:
+                self._bar.remove_task(self._bar.task_ids[0])
+            self._task = self._bar.add_task(stage, total=None)
+        else:
+            self._said = time.monotonic()
+            self._console.print(f"[{self._said - self._start:5.1f} s] {stage}", soft_wrap=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays, above the bar."""
+        with contextlib.suppress(OSError):
+            self._console.print(text, soft_wrap=True)
+
+    def steps(self, done: int, of: int) -> None:
+        if self._console.is_terminal:
+            if self._task is not None:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+        elif time.monotonic() - self._said >= LINE_EVERY_S:
+            self(f"{done} of {of} {self._unit}")
+
+
+class NotebookProgress(Progress):
+    """A line below the cell, which changes. Use as a context manager."""
+
+    def __init__(self) -> None:
+        self._start = self._changed = time.monotonic()
+        self._stage = "starting"
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        from IPython.display import display
+
+        self._handle = display(self._line(), raw=True, display_id=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stage = "done" if kind is None else f"ended while it was at: {self._stage}"
+        self._show()
+
+    def __call__(self, stage: str) -> None:
+        self._stage = stage
+        self._show()
+
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        from IPython.display import display
+
+        display({"text/plain": text}, raw=True)
+
+    def steps(self, done: int, of: int) -> None:
+        if time.monotonic() - self._changed >= CHANGE_EVERY_S:
+            self._show(f", {done} of {of} steps")
+
+    def _show(self, more: str = "") -> None:
+        self._changed = time.monotonic()
+        self._handle.update(self._line(more), raw=True)
+
+    def _line(self, more: str = "") -> dict[str, str]:
+        return {"text/plain": f"[{time.monotonic() - self._start:5.1f} s] {self._stage}{more}"}

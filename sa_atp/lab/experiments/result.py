@@ -1,0 +1,106 @@
+"""What came of a run, for programs: its summary, its rows, its figures, and where it is kept."""
+
+import io
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab import report
+from sa_atp.lab.experiments.frames import frame
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.report import rows
+from sa_atp.lab.report.drawing import figures
+from sa_atp.lab.report.drawing.style import NothingToDrawError
+from sa_atp.lab.report.rows import Row
+from sa_atp.lab.report.table import print_table
+from sa_atp.lab.report.text import duration
+from sa_atp.lab.runs.records import PolicyRun, RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TEXT_WIDTH = 100  # characters of a table
+FIGURES = {kind.name.removesuffix(".png"): kind for kind in figures.FIGURES}
+
+
+class Result:
+    """A finished run. `print(result)` shows the table that `sa-atp run` ends with; a notebook shows it by itself."""
+
+    def __init__(
+        self, records: RunResult, folder: Path, problems: Sequence[str] = (), files: Sequence[Path] = ()
+    ) -> None:
+        """Args: records: of the run; folder: where it is kept; problems, files: that came of writing it there."""
+        self.records = records
+        """Everything that the run has recorded; the other members are worked out from this."""
+        self.folder = folder
+        """It has report.html, summary.json, iterations.csv, timeline.json, manifest.json, and the figures."""
+        self.problems = problems
+        """What went wrong, a sentence each: sums that were wrong, files that could not be written. Usually empty."""
+        self.files = files
+        """That this run has written, in the order in which a reader may want them; empty for a run that was loaded."""
+
+    @property
+    def plan(self) -> Plan:
+        """What has run, complete with defaults."""
+        return self.records.plan
+
+    @property
+    def runs(self) -> list[PolicyRun]:
+        """Each repetition of each policy, with its steps, intervals and evaluations."""
+        return self.records.runs
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """What summary.json has (docs/cli.md says what each number is). Times in seconds."""
+        return report.summarise(self.records)
+
+    @cached_property
+    def iterations(self) -> list[Row]:
+        """The rows of iterations.csv: each step of each worker."""
+        return list(rows.rows(self.records))
+
+    def to_pandas(self) -> Any:
+        """The rows of iterations.csv as a DataFrame; a loss that is not known is NaN. Raises: MissingPartError."""
+        return frame(Row, self.iterations)
+
+    @property
+    def figures(self) -> Mapping[str, str]:
+        """The figures that a report may have: the name of each, and what it shows."""
+        return {name: kind.caption for name, kind in FIGURES.items()}
+
+    def figure(self, name: str, *, narrow: bool = False) -> "Figure":
+        """A figure of the report, for matplotlib: to show, to change, to save in any format.
+
+        Args: name: one of `figures`; narrow: as wide as a column of a paper, or a telephone.
+
+        Raises: UserError: there is no such figure, or the run has no data for it; MissingPartError: without matplotlib.
+        """
+        kind = FIGURES.get(name.removesuffix(".png").replace("-", "_"))
+        if kind is None:
+            raise UserError(f"figure {name!r}: expected one of {', '.join(map(repr, FIGURES))}")
+        try:
+            return figures.draw(self.records, kind, narrow=narrow)
+        except NothingToDrawError as reason:
+            raise UserError(f"figure {name!r}: {reason}") from None
+
+    def __str__(self) -> str:
+        from rich.console import Console
+
+        text = io.StringIO()
+        console = Console(  # in a notebook, too, where rich would show the table instead
+            file=text, width=TEXT_WIDTH, markup=False, highlight=False, color_system=None, force_jupyter=False
+        )
+        print_table(self.records, console)
+        return text.getvalue().rstrip()
+
+    def __repr__(self) -> str:
+        means = [
+            f"{name} {duration(each['iteration_time_s']['mean'])}" for name, each in self.summary["policies"].items()
+        ]
+        return f"Result({str(self.folder)!r}: {', '.join(means)} an iteration)"
+
+    def _repr_pretty_(self, printer: Any, is_cycle: bool) -> None:
+        """What IPython and notebooks show."""
+        printer.text(f"{self}\nReport: {self.folder / 'report.html'}")

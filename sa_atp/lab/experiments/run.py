@@ -1,0 +1,243 @@
+"""Runs experiments, keeps them in folders, and finds them again there."""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.folders import make_folder
+from sa_atp.basics.words import plural
+from sa_atp.lab import policies as known_policies
+from sa_atp.lab import report
+from sa_atp.lab.backends import runner
+from sa_atp.lab.experiments import progress as shown_progress
+from sa_atp.lab.experiments import side_by_side, sweep_points
+from sa_atp.lab.experiments.prepared import PlanLike, Prepared, prepare
+from sa_atp.lab.experiments.result import Result
+from sa_atp.lab.experiments.saved import save
+from sa_atp.lab.experiments.sweep import Sweep
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.plan_files import Overrides
+from sa_atp.lab.policies.policy import Policy
+from sa_atp.lab.runs import run_folder
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.records import RunResult
+
+RUNS = Path("runs")  # where results go that are not to go anywhere else
+SWEEP = "sweep.json"
+
+Policies = Iterable[str | Policy | type[Policy]]
+
+
+def run(
+    plan: PlanLike,
+    overrides: Overrides = (),
+    *,
+    backend: str = "auto",
+    switch: str = "auto",
+    policies: Policies | None = None,
+    out: str | Path | None = None,
+    replace: bool = False,
+    jobs: int = 1,
+    scheduler: str | None = None,
+    draw: bool = True,
+    progress: bool | Progress = True,
+) -> Result:
+    """Runs a plan's policies, and keeps data, figures and report.html in a folder: what `sa-atp run` does.
+
+    Args:
+        plan: the name of one of the project's own (see `plans`), the path of a plan file, or a Plan.
+        overrides: other values for keys of the plan, for example {"run.steps": 8, "help.grade": "clone"}.
+        backend: "local" (processes on this machine), "sim" (virtual time), "mininet"; "auto": what the plan says.
+        switch: what runs the P4 program; "auto": what the plan says.
+        policies: what to compare, in place of the plan's; the first is the baseline. Names, or policies of your own.
+        out: the folder; default: runs/PLAN-DATE in the current one.
+        replace: replace a finished run of another plan in the folder; default: refuse to.
+        jobs: how many policies and repetitions run at a time, in virtual time.
+        scheduler: address of a Dask scheduler whose workers run these, for example "tcp://HOST:8786".
+        draw: False: figures and report.html are left out, which take some seconds; `sa-atp plot FOLDER` makes them later.
+        progress: False: nothing is printed.
+
+    Raises: UserError: the input is wrong; MissingPartError: something is not installed; SaAtpError: it went wrong.
+    """
+    prepared = prepare(plan, overrides, backend=backend, switch=switch, policies=policies)
+    found = prepared.plan
+    if found.sweep.key:
+        raise UserError(f"{prepared.path}: a sweep over {found.sweep.key}: run it with experiment.sweep")
+    beside = side_by_side.check(found, jobs, scheduler)
+    runner.check(found, prepared.path)
+    folder = folder_for(out, prepared.name)
+    with run_folder.claimed(folder, run_folder.bytes_needed(found)):
+        if not replace:
+            report.finished(folder, found)  # one of another plan stays
+        with shown_progress.shown(progress) as telling:
+            if beside:
+                records = _side_by_side(prepared, folder, telling, jobs, scheduler)
+            else:
+                records = runner.run(found, prepared.path, folder, telling)
+            records.manifest["command"] = list(prepared.command)
+            telling("drawing figures" if draw else "writing data")
+            saved = save(records, folder, _teller(progress), draw=draw)
+    return Result(records, saved.folder, (*saved.problems, *_wrong(records)), saved.files)
+
+
+def _side_by_side(prepared: Prepared, folder: Path, progress: Progress, jobs: int, scheduler: str | None) -> RunResult:
+    """Runs the policies and repetitions of a plan, several at a time."""
+    logs = folder / "logs"
+    make_folder(logs)
+    plans = {"": prepared.plan}
+    ((_, found),) = side_by_side.run(plans, prepared.path, logs, progress, jobs=jobs, scheduler=scheduler)
+    return found
+
+
+def sweep(
+    plan: PlanLike,
+    values: Mapping[str, Iterable[Any]] | None = None,
+    overrides: Overrides = (),
+    *,
+    figure: str = "",
+    repetitions: int | None = None,
+    backend: str = "sim",
+    switch: str = "auto",
+    policies: Policies | None = None,
+    out: str | Path | None = None,
+    replace: bool = False,
+    jobs: int | None = None,
+    scheduler: str | None = None,
+    draw: bool = True,
+    progress: bool | Progress = True,
+) -> Sweep:
+    """Runs a plan at several values of one key, and keeps each run, and what they come to, in a folder.
+
+    A folder that has some of the points already is gone on with: `out` names it.
+
+    Args:
+        values: of the key, for example {"straggler.slowdown": [1, 2, 4]}; default: the sweep that the plan has.
+        overrides, switch, policies, out, replace, scheduler, draw, progress: as for `run`.
+        figure: what to show over the values: "iteration-time", "aggregation", "accuracy", "fairness"; default: what the
+            plan says.
+        repetitions: of each policy at each value: with two or more, means have intervals. In virtual time they differ in
+            losses and jitter alone; stragglers that are drawn at random are others with another run.seed, over which a
+            sweep may be as well.
+        backend: as for `run`, but virtual time by default, which gives the same numbers again and can run side by side.
+        jobs: how many runs at a time; default: in virtual time one a processor, else one.
+
+    Raises: as `run`.
+    """
+    changed: dict[str, Any] = {"sweep.figure": figure} if figure else {}
+    if values is not None:
+        key, wanted = _one_key(values)
+        changed |= {"sweep.key": key, "sweep.values": wanted}
+    if repetitions is not None:
+        changed["run.repetitions"] = repetitions
+    prepared = prepare(plan, overrides, backend=backend, switch=switch, policies=policies)
+    prepared = prepare(prepared, changed)
+    if not prepared.plan.sweep.key:
+        raise UserError(
+            f'{prepared.path}: it is no sweep: say over which key, for example {{"straggler.slowdown": [1, 2, 4]}}'
+        )
+    if jobs is None:
+        jobs = _processors() if _can_share(prepared.plan) else 1
+    folder = folder_for(out, prepared.name)
+    tell = _teller(progress)
+    with shown_progress.shown(progress) as telling:
+        found = sweep_points.run(
+            prepared, folder, telling, tell, replace=replace, jobs=jobs, scheduler=scheduler, draw=draw
+        )
+    points = [
+        (point.value, Result(records, folder / "points" / point.folder, _wrong(records))) for point, records in found
+    ]
+    return Sweep(prepared.plan, points, folder)
+
+
+def load(folder: str | Path) -> Result:
+    """A finished run, from its folder. Raises: UserError: it is not that of a run."""
+    folder = Path(folder)
+    if (folder / SWEEP).is_file():
+        raise UserError(f"{folder}: the folder of a sweep: experiment.load_sweep reads it")
+    records = report.load(folder)
+    return Result(records, folder, _wrong(records))
+
+
+def load_sweep(folder: str | Path) -> Sweep:
+    """A sweep, from its folder; one that was interrupted has the points that are finished. Raises: UserError."""
+    folder = Path(folder)
+    path = folder / SWEEP
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        key, figure, values = said["key"], said["figure"], [point["value"] for point in said["points"]]
+    except OSError as error:
+        raise UserError(f"{folder}: not the folder of a sweep: {SWEEP}: {error.strerror}") from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(f"{path}: not what a sweep has written ({type(error).__name__}: {error})") from None
+    places = {int(place.name.partition("-")[0]): place for place in (folder / "points").glob("[0-9]*-*")}
+    points = [(value, load(places[n])) for n, value in enumerate(values) if n in places]
+    if not points:
+        raise UserError(f"{folder}: no point of the sweep is finished")
+    changed = {"sweep.key": key, "sweep.values": values, "sweep.figure": figure}
+    return Sweep(plan_files.changed(points[0][1].plan, changed, str(path)), points, folder)
+
+
+def load_plan(plan: str | Path | Plan, overrides: Overrides = ()) -> Plan:
+    """A plan, checked. Args: plan, overrides: as for `run`. Raises: UserError."""
+    return prepare(plan, overrides).plan
+
+
+def policies() -> dict[str, str]:
+    """The policies that plans may compare: the name of each, and what it does."""
+    return {name: known_policies.find(name).summary for name in known_policies.names()}
+
+
+def _one_key(values: Any) -> tuple[str, list[Any]]:
+    if not isinstance(values, Mapping) or len(values) != 1:
+        raise UserError(
+            f'values = {values!r}: expected one key and its values, such as {{"straggler.slowdown": [1, 2, 4]}}'
+        )
+    ((key, wanted),) = values.items()
+    if isinstance(wanted, str | Mapping) or not isinstance(wanted, Iterable):
+        raise UserError(f"{key} = {wanted!r}: expected several values, in a list")
+    found = [plan_files.as_in_toml(value) for value in wanted]
+    if not found:
+        raise UserError(f"{key} = []: expected at least one value")
+    return key, found
+
+
+def _can_share(plan: Plan) -> bool:
+    """Whether its runs may go on side by side without being asked to."""
+    names = [plan.run.policies] if plan.sweep.key != "run.policies" else plan.sweep.values
+    known = [name for each in names if isinstance(each, list | tuple) for name in each]
+    return plan.run.backend == "sim" and not known_policies.only_here(known)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def folder_for(out: str | Path | None, name: str) -> Path:
+    """The folder that was asked for, or one that is not there yet. Args: name: of the plan."""
+    if out is not None:
+        return Path(out)
+    wanted = RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    found, number = wanted, 1
+    while found.exists():
+        number += 1
+        found = wanted.with_name(f"{wanted.name}-{number}")
+    return found
+
+
+def _teller(progress: bool | Progress) -> Any:
+    """Who hears what could not be drawn."""
+    return report.say if progress is not False else _nobody
+
+
+def _nobody(text: str) -> None:
+    pass
+
+
+def _wrong(records: RunResult) -> tuple[str, ...]:
+    wrong = sum(each.sums_wrong for each in records.runs)
+    return (f"{plural(wrong, 'sum was', 'sums were')} wrong",) if wrong else ()

@@ -1,0 +1,116 @@
+"""What came of a sweep, for programs: a mean and its interval for each value and policy, and the figure of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.experiments.frames import frame
+from sa_atp.lab.experiments.result import Result
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import FIGURES, Plan
+from sa_atp.lab.report import sweep
+from sa_atp.lab.report.text import policy_name
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Mean:
+    """One quantity of one policy at one value of the key."""
+
+    value: Any
+    """Of the key; "all" for the mean over all seeds, which a sweep over run.seed has besides."""
+    policy: str
+    quantity: str
+    """In words, with times in seconds."""
+    mean: float | None
+    """Over repetitions; None: no repetition has such a number."""
+    low: float | None
+    """Lower end of the 95 % confidence interval of the mean; None where there is one repetition."""
+    high: float | None
+    repetitions: int
+    """How many the mean is of; of "all", how many seeds."""
+
+
+class Sweep:
+    """A finished sweep: the same run at several values of one key."""
+
+    def __init__(self, plan: Plan, points: Sequence[tuple[Any, Result]], folder: Path) -> None:
+        """Args: plan: with its sweep; points: (value, result) in order."""
+        self.plan = plan
+        self.points = points
+        """Each value of the key, and the result of the run at that value."""
+        self.folder = folder
+        """It has sweep.json and sweep.png, and a folder for each point."""
+
+    @property
+    def key(self) -> str:
+        """Of plans, for example "straggler.slowdown"."""
+        return self.plan.sweep.key
+
+    @property
+    def problems(self) -> list[str]:
+        """What went wrong, a sentence each. Usually empty."""
+        return [f"{self.key} = {value}: {problem}" for value, result in self.points for problem in result.problems]
+
+    @cached_property
+    def numbers(self) -> dict[str, Any]:
+        """What sweep.json has."""
+        return self._numbers(self.plan)
+
+    def means(self, figure: str = "") -> list[Mean]:
+        """A mean for each value, policy and quantity.
+
+        Args: figure: whose quantities; default: that of the sweep.
+        """
+        numbers = self._numbers(self._shown(figure))
+        found = []
+        for point in [*numbers["points"], *([{"value": ALL, "policies": numbers["all"]}] if "all" in numbers else [])]:
+            for policy, each in point["policies"].items():
+                for quantity, of in each["quantities"].items():
+                    low, high = of["ci95"] or (None, None)
+                    count = of["seeds"] if point["value"] == ALL else of["repetitions"]
+                    found.append(Mean(point["value"], policy, quantity, of["mean"], low, high, count))
+        return found
+
+    def to_pandas(self, figure: str = "") -> Any:
+        """The means as a DataFrame, with a row each. Args: figure: see `means`. Raises: MissingPartError."""
+        return frame(Mean, self.means(figure))
+
+    @property
+    def figures(self) -> Mapping[str, str]:
+        """The figures that a sweep may have: the name of each, and what it shows."""
+        about = {name: " and ".join(quantity.title for quantity in sweep.QUANTITIES[name]) for name in FIGURES}
+        return {name: f"{text[0].upper()}{text[1:]} over {sweep.name_of(self.key)}." for name, text in about.items()}
+
+    def figure(self, name: str = "") -> "Figure":
+        """A figure over the values, for matplotlib.
+
+        Args: name: one of `figures`; default: the one that the sweep was asked for.
+
+        Raises: UserError: there is no such figure; MissingPartError: without matplotlib.
+        """
+        plan = self._shown(name)
+        return sweep.figure(plan, self._numbers(plan))
+
+    def _shown(self, figure: str) -> Plan:
+        """The plan with another figure."""
+        if not figure or figure == self.plan.sweep.figure:
+            return self.plan
+        if figure not in FIGURES:
+            raise UserError(f"figure {figure!r}: expected one of {', '.join(map(repr, FIGURES))}")
+        return plan_files.changed(self.plan, {"sweep.figure": figure}, "the sweep")
+
+    def _numbers(self, plan: Plan) -> dict[str, Any]:
+        return sweep.table(plan, [(value, result.records) for value, result in self.points])
+
+    def __repr__(self) -> str:
+        values = ", ".join(sweep.label(value, self.key) for value, _ in self.points)
+        names = ", ".join(policy_name(policy) for policy in self.plan.run.policies)
+        return f"Sweep({str(self.folder)!r}: {self.key} = {values}; {names})"
