@@ -9,6 +9,8 @@ from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import SumDone
 from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
@@ -43,8 +45,10 @@ class Receiver:
         stats: WorkerStats,
         events: deque[Event],
         common: CommonCase | None,
+        log: Log = nobody,
     ) -> None:
         """Args: common: takes what it can; None: nothing is compiled here."""
+        self._log = log
         self._common = common
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
@@ -188,7 +192,10 @@ class Receiver:
     def _finish(self, operation: Operation) -> None:
         self._operations.finish(operation)
         self._recovery.forget(operation)
-        self._stats.chunks_redone += int(np.count_nonzero(operation.attempt))
+        redone, window = int(np.count_nonzero(operation.attempt)), self._window
+        self._stats.chunks_redone += redone
+        smoothed_us = self._round_trip.smoothed_us
+        self._log(SumDone(operation.index, redone, int(window.network), int(window.slots), smoothed_us))
         self._events.append(OperationDone(operation.index))
         self._operations.open_waiting()
 

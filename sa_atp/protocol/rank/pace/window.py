@@ -15,6 +15,10 @@ much is lost that no link can be meant.
 """
 
 from collections.abc import Sequence
+from typing import Literal
+
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import WindowChanged
 
 INITIAL_WINDOW = 64
 MIN_WINDOW = 4
@@ -25,7 +29,8 @@ MOST_LOST = 1 / 5  # a larger share of what is sent is lost by queues, not by li
 
 
 class Window:
-    def __init__(self, slot_count: int) -> None:
+    def __init__(self, slot_count: int, log: Log = nobody) -> None:
+        self._log = log
         self.slot_count = slot_count
         self.network = float(min(INITIAL_WINDOW, slot_count))
         self.slots = float(slot_count)
@@ -51,7 +56,10 @@ class Window:
         """Args: as `counted` and `sizes` gave them, after what has happened since."""
         self._round_ends_us, self._heard, self._marked, self._collided, self._left, self._lost, shrunk = counted
         self._has_shrunk = bool(shrunk)
+        before, is_less = (self.network, self.slots), sizes[0] < self.network or sizes[1] < self.slots
         self.network, self.slots, self._threshold, self._marked_share, self._lost_share = sizes
+        if is_less:
+            self._tell("stream", *before)
 
     @property
     def limit(self) -> int:
@@ -90,7 +98,9 @@ class Window:
 
     def on_queue(self) -> None:
         """There is a queue, says a mark, or the time that answers take: slow start is over at once."""
-        self._threshold = min(self._threshold, self.network)
+        is_news, self._threshold = self._threshold == float("inf"), min(self._threshold, self.network)
+        if is_news:
+            self._tell("queue", self.network, self.slots)
 
     def on_loss(self, lost: int, empty_share: float, now_us: int, round_trip_us: int) -> None:
         """Fragments were lost; shrinks once a round trip.
@@ -107,7 +117,9 @@ class Window:
         if self.network > floor:
             self._has_shrunk = True
             self._round_ends_us = max(self._round_ends_us, now_us + round_trip_us)
-            self.network = self._threshold = max(self.network / 2, floor)
+            before, self.network = self.network, max(self.network / 2, floor)
+            self._threshold = self.network
+            self._tell("loss", before, self.slots)
 
     def _end_round(self, next_end_us: int) -> None:
         if self._heard:
@@ -117,10 +129,16 @@ class Window:
             share = min(1.0, self._lost / max(1, self._left))
             self._lost_share += MARK_GAIN * (share - self._lost_share)
         if self._marked and not self._has_shrunk:
-            self.network = max(self.network * (1 - self._marked_share / 2), MIN_WINDOW)
+            before, self.network = self.network, max(self.network * (1 - self._marked_share / 2), MIN_WINDOW)
             self._threshold = self.network
+            self._tell("mark", before, self.slots)
         if self._collided:
-            self.slots = max(self.slots / 2, MIN_SLOTS)
+            before, self.slots = self.slots, max(self.slots / 2, MIN_SLOTS)
+            self._tell("collision", self.network, before)
         self._heard = self._marked = self._collided = self._left = self._lost = 0
         self._has_shrunk = False
         self._round_ends_us = next_end_us
+
+    def _tell(self, why: Literal["loss", "mark", "collision", "queue", "stream"], network: float, slots: float) -> None:
+        """Args: as they were before."""
+        self._log(WindowChanged(why, int(self.network), int(self.slots), int(network), int(slots)))
