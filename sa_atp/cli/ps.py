@@ -52,6 +52,8 @@ def add(subparsers: Any) -> None:
                         "(default: as --switches says, else 1)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
+    parser.add_argument("--log", type=Path, metavar="DIR",
+                        help="log what is decided, a file for each job (docs/log.md)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -83,11 +85,13 @@ def run(options: argparse.Namespace) -> int:
         slots_per_job=slots("--slots-per-job", options.slots_per_job),
         dead_after_us=int(seconds("--dead-after", options.dead_after) * 1e6),
     )
+    from sa_atp.net.logs import writing
     from sa_atp.net.parameter_server.server import ServerProcess
     from sa_atp.net.settling import settle
 
+    logs = None if options.log is None else writing.of_process(options.log)
     say("loading kernels (compiled the first time)")
-    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
+    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits, logs=logs)
     if places:
         say(f"bringing up {plural(len(places), 'switch', 'switches')}")
         process.use_switches(places)

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ def add(subparsers: Any) -> None:
                         help="policies, repetitions, points that run at a time, in virtual time (default: 1)")  # fmt: skip
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="Dask scheduler whose workers run these, for example tcp://HOST:8786")  # fmt: skip
+    parser.add_argument("--log", nargs="?", const="", metavar="DIR",
+                        help="log what ranks and the parameter server decide (docs/log.md) into an empty or new folder "
+                        "(without DIR: `log` in the folder for the results), and show it in timeline.json")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
@@ -58,20 +62,23 @@ def run(options: argparse.Namespace) -> int:
     path = artefacts.plan_file(options.plan)
     plan = plans.placed(plan_files.load(path, options.overrides), options.backend, options.switch)
     folder = options.out or Path("runs") / f"{options.plan.stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    beside = side_by_side.check(plan, options.jobs, options.scheduler)
+    beside = side_by_side.check(plan, options.jobs, options.scheduler, logs=options.log is not None)
+    if plan.sweep.key and options.log is not None:
+        raise UserError("--log is for one point: name it with --set, and leave out the plan's sweep")
     if plan.sweep.key:
         return run_sweep(options, plan, path, folder)
     runner.check(plan, str(path))
     with run_folder.claimed(folder, run_folder.bytes_needed(plan)):
         if not options.replace:
             report.finished(folder, plan)  # one of another plan stays
+        log = log_folder(options.log, folder)
         with TerminalProgress() as progress:
             if beside:
-                result = run_side_by_side(options, plan, path, folder, progress)
+                result = run_side_by_side(options, plan, path, folder, progress, log)
             else:
-                result = runner.run(plan, str(path), folder, progress)
+                result = runner.run(plan, str(path), folder, progress, log=log)
             progress("drawing figures")
-            saved = save(result, folder)
+            saved = save(result, folder, log)
     summary = report.summarise(result)
     if options.json:
         print(json.dumps({**summary, "folder": str(saved.folder)}))
@@ -85,8 +92,27 @@ def run(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def log_folder(wanted: str | None, folder: Path) -> Path | None:
+    """Where logs go; what an earlier run has left of its own there is removed. Args: wanted: as --log says.
+
+    Returns: None: nothing is logged. Raises: UserError: something is there that is not ours.
+    """
+    from sa_atp.basics.folders import make_folder
+
+    if wanted is None or wanted == "":
+        own = folder / "log"
+        for path in own.glob("*/*.jsonl"):
+            path.unlink(missing_ok=True)
+        return None if wanted is None else own
+    found = Path(wanted)
+    make_folder(found)
+    if any(found.iterdir()):
+        raise UserError(f"--log {wanted}: there is something in this folder: expected an empty one, or a new one")
+    return found
+
+
 def run_side_by_side(
-    options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress"
+    options: argparse.Namespace, plan: "Plan", path: Path, folder: Path, progress: "Progress", log: Path | None
 ) -> "RunResult":
     """Runs the policies and repetitions of a plan."""
     from sa_atp.basics.folders import make_folder
@@ -95,7 +121,7 @@ def run_side_by_side(
     logs = folder / "logs"
     make_folder(logs)
     ((_, result),) = side_by_side.run(
-        {"": plan}, str(path), logs, progress, jobs=options.jobs, scheduler=options.scheduler
+        {"": plan}, str(path), logs, progress, jobs=options.jobs, scheduler=options.scheduler, log=log
     )
     return result
 

@@ -23,6 +23,7 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.helping import Helping
+from sa_atp.net.logs import writing
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
@@ -33,6 +34,7 @@ from sa_atp.net.sockets.udp import UdpSocket, segments
 from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
 from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
@@ -70,6 +72,7 @@ def connect(
     server_timeout_s: float = 10.0,
     answer_timeout_s: float | None = None,
     agree: Mapping[str, Value] | None = None,
+    log: str | os.PathLike[str] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> "Communicator":
     """Joins a job, and waits until all its ranks have.
@@ -86,6 +89,7 @@ def connect(
         server_timeout_s: a server that is silent for so long counts as lost.
         agree: what all ranks must state alike, by name, as `{"learning rate": 0.1}`: at most 24 names of text, numbers,
             True, False or None. A rank that states something else, or does not state it, is refused, with both values.
+        log: a folder into which the connection's decisions are logged (docs/log.md); None: as SA_ATP_LOG says, or nowhere.
         cancelled: asked twice a second while ranks are missing; True ends the wait.
 
     Raises: UserError: bad arguments; TransportError: nobody answers, or ranks are missing (it names them).
@@ -104,6 +108,8 @@ def connect(
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
     answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
+    folder = log or os.environ.get(writing.VARIABLE)
+    decisions = writing.of_process(folder).rank(job, request.rank) if folder else nobody
     kernels = connection_kernels()  # before anybody counts on hearing from us
     socket = UdpSocket()
     socket.use(socket_kernels())
@@ -116,6 +122,7 @@ def connect(
         mtu=mtu.of_path(address),
         server_timeout_us=limits.server_timeout_us,
         answer_timeout_us=answer_timeout_us,
+        log=decisions,
     )
     driver = Driver(joining, socket)
     while not joining.finished and not cancelled():
@@ -138,7 +145,7 @@ def connect(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
             f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
         )
-    return Communicator(joining.membership, driver, limits, kernels)
+    return Communicator(joining.membership, driver, limits, kernels, decisions)
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
@@ -158,10 +165,12 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
 class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels) -> None:
+    def __init__(
+        self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels, log: Log = nobody
+    ) -> None:
         self.membership = membership
         self._worker = Worker(
-            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
+            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels, log=log
         )
         size = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
         self._worker.write_over(AT_ONCE * segments(size))
@@ -348,6 +357,7 @@ class Communicator(Asking):
                     left.result(timeout=self._worker.limits.operation_timeout_us / 1e6 + MARGIN_S)
         finally:
             self._driver.stop()
+            writing.flush()
             self._callbacks.close()
 
     def abort(self) -> None:

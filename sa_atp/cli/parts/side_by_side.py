@@ -15,12 +15,14 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 
 
-def check(plan: Plan, jobs: int, scheduler: str | None) -> bool:
-    """Whether a plan is to run so. Raises: UserError: its backend cannot."""
+def check(plan: Plan, jobs: int, scheduler: str | None, *, logs: bool = False) -> bool:
+    """Whether a plan is to run so. Args: logs: what is decided is to be logged. Raises: UserError: that cannot be."""
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")
     if jobs == 1 and not scheduler:
         return False
+    if scheduler and logs:
+        raise UserError("--log is for runs on this machine: leave out --scheduler, or --log")
     if plan.run.backend != "sim":
         raise UserError(
             f"--{'scheduler' if scheduler else 'jobs'} is for --backend sim: runs of the backend {plan.run.backend} "
@@ -37,6 +39,7 @@ def run(
     *,
     jobs: int = 1,
     scheduler: str | None = None,
+    log: Path | None = None,
 ) -> Iterator[tuple[str, RunResult]]:
     """Runs plans that have names, and gives each one's result as soon as all of it is there.
 
@@ -44,6 +47,7 @@ def run(
         path: of the plan file.
         logs: an existing folder.
         jobs, scheduler: see runs.points.run.
+        log: folder for what connections decide, if there is one plan.
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
@@ -60,6 +64,7 @@ def run(
             owner[turn] = name
             missing[name] += 1
             arguments = {"plan": tables, "path": path, "turn": [repetition, policy]}
+            arguments |= {} if log is None else {"log": str(log.absolute())}
             tasks.append(points.Point(turn, "sa_atp.cli.parts.side_by_side:run_turn", arguments))
     results: dict[str, RunResult] = {}
     left = len(tasks)
@@ -85,5 +90,6 @@ def run_turn(arguments: dict[str, Any]) -> Any:
 
     plan = parse_tables(arguments["plan"], arguments["path"])
     repetition, policy = arguments["turn"]
-    result = runner.run(plan, arguments["path"], Path(), Progress(), [(int(repetition), str(policy))])
+    log = Path(arguments["log"]) if "log" in arguments else None
+    result = runner.run(plan, arguments["path"], Path(), Progress(), [(int(repetition), str(policy))], log)
     return archive.encode(result)

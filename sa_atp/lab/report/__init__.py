@@ -35,15 +35,16 @@ def drawing(again: str) -> Iterator[None]:
         raise DrawingError(f"not drawn: {what}; the data is written, and `{again}` draws it again") from error
 
 
-def write_report(result: RunResult, folder: Path) -> list[Path]:
+def write_report(result: RunResult, folder: Path, log: Path | None = None) -> list[Path]:
     """Writes everything into a folder, which is made if it is not there: first the data, then what is drawn from it.
 
     Without matplotlib, everything but the figures is written, and a line on standard error says how to get it.
 
+    Args: log: see write_data.
     Returns: the files. Raises: UserError: the data cannot be written. DrawingError: it is written.
     """
     folder = Path(folder)
-    written = write_data(result, folder)
+    written = write_data(result, folder, log)
     with drawing(f"sa-atp plot {folder}"):
         try:
             return written + draw(result, folder)

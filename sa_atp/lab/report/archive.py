@@ -101,6 +101,7 @@ def _decode_run(data: Any) -> PolicyRun:
         if "streams" in data
         else {},
         device_cores=_decode_float(data.get("device_cores", 0.0), "device_cores"),
+        origin_us=_get(data, "origin_us", int) if "origin_us" in data else 0,
     )
 
 

@@ -28,16 +28,17 @@ RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
 
 
-def write_data(result: RunResult, folder: Path) -> list[Path]:
+def write_data(result: RunResult, folder: Path, log: Path | None = None) -> list[Path]:
     """Writes everything that is data: manifest.json, iterations.csv, summary.json, timeline.json, run.json.
 
-    Raises: UserError if the folder cannot be written.
+    Args: log: a folder with what connections have decided, for the timeline. Raises: UserError if the folder cannot be
+    written.
     """
     return [
         write_text(folder / "manifest.json", _json(manifest(result), indent=2)),
         write_text(folder / "iterations.csv", iterations_csv(result)),
         write_text(folder / "summary.json", _json(summarise(result), indent=2)),
-        write_text(folder / "timeline.json", _json(trace(result))),
+        write_text(folder / "timeline.json", _json(trace(result, log))),
         # last: a folder with a run.json is a finished run
         write_text(folder / RUN, _json(archive.encode(result))),
     ]

@@ -106,6 +106,8 @@ class PolicyRun:
     bytes that its interface counted over those of one worker's contribution. A rack that aggregates needs one."""
     device_cores: float = 0.0
     """How many of this machine's cores all emulated devices of the job take while they compute; 0: none really did."""
+    origin_us: int = 0
+    """What the connections' clock showed when the first step began, from which all other times are counted."""
 
 
 @dataclass(slots=True)

@@ -31,6 +31,11 @@ def plan_of(task: dict[str, Any]) -> Plan:
     return parse_tables(task["plan"], "task")
 
 
+def job_name(policy: str, number: int) -> str:
+    """What the job of a policy's repetition is called, and so the folder of its logs."""
+    return f"{policy}-{number}"
+
+
 def make_device(plan: Plan) -> Device:
     """A worker's device. With a real CPU, a normal host's quota makes it as fast as an emulated one."""
     if plan.job.device == "cpu":

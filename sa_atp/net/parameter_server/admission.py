@@ -42,19 +42,21 @@ class Installer:
         *,
         admitted: Callable[[Admit, list[list[int]]], None],
         refused: Callable[[Admit, str], None],
+        restarted: Callable[[str], None] = lambda what: None,
     ) -> None:
         """Args:
         keepers: of switches that are up.
         server: the parameter server's address as packets carry it.
         admitted: called from a thread with what was submitted, and the ranks below each leaf.
         refused: called from a thread with what was submitted, and the reason.
+        restarted: called from a thread with what was found at a switch that is not as it should be, in words.
         """
         self._places = [keeper.place for keeper in keepers]
         self._admitted = admitted
         self._refused = refused
         self._open: dict[tuple[int, int], _Open] = {}  # by number and epoch
         self._lock = threading.Lock()
-        self._attendants = [_Attendant(keeper, server, self._installed) for keeper in keepers]
+        self._attendants = [_Attendant(keeper, server, self._installed, restarted) for keeper in keepers]
 
     def submit(self, event: ServerEvent) -> None:
         """Has it done soon, unless a later event says that the job is over. Called from one thread."""
@@ -95,12 +97,19 @@ class Installer:
 class _Attendant:
     """The thread of one switch."""
 
-    def __init__(self, keeper: Keeper, server: Address, done: Callable[[Keeper, Admit, str | None], None]) -> None:
-        """Args: done: called with each job that was to be installed, and why it could not be."""
+    def __init__(
+        self,
+        keeper: Keeper,
+        server: Address,
+        done: Callable[[Keeper, Admit, str | None], None],
+        restarted: Callable[[str], None],
+    ) -> None:
+        """Args: done: called with each job that was to be installed, and why it could not be. restarted: see Installer."""
         self.keeper = keeper
         self.events: queue.SimpleQueue[ServerEvent | None] = queue.SimpleQueue()  # None: that was all
         self._server = server
         self._done = done
+        self._restarted = restarted
         self._complaint: str | None = None
         self.thread = threading.Thread(target=self._run, name="sa-atp-installer", daemon=True)
         self.thread.start()
@@ -152,4 +161,5 @@ class _Attendant:
         found = self.keeper.check()
         if found is not None and found != self._complaint:
             say(f"sa-atp: {found}")
+            self._restarted(found)
         self._complaint = found

@@ -11,7 +11,7 @@ from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.job.terms import Value, stated
 from sa_atp.protocol.log.event import Log, nobody, place
-from sa_atp.protocol.log.rank_events import ConnectionFailed, JoinAsked, JoinWaits, Welcomed
+from sa_atp.protocol.log.rank_events import ConnectionEnded, JoinAsked, JoinWaits, Welcomed
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import (
     Failure,
@@ -351,7 +351,7 @@ class Joining:
 
     def _log_error(self) -> None:
         if self.error is not None:  # after which nothing is received or due
-            self._log(ConnectionFailed(type(self.error).__name__, str(self.error)))
+            self._log(ConnectionEnded(type(self.error).__name__, str(self.error)))
 
     def _silence(self, longest_us: int) -> ParameterServerLostError:
         host, port = self.server

@@ -82,10 +82,10 @@ class GivingUp(Event, frozen=True):
     why: Words
 
 
-class ConnectionFailed(Event, frozen=True):
-    """The connection has ended with an error."""
+class ConnectionEnded(Event, frozen=True):
+    """The connection is over, by an error, or because the program has closed it: sums that are open fail with this."""
 
-    name: ClassVar[str] = "membership:failed"
+    name: ClassVar[str] = "membership:ended"
     error: Annotated[str, Meta(description="a class of protocol/job/errors.py")]
     why: Words
 

@@ -8,6 +8,7 @@ import functools
 import operator
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from sa_atp.protocol.job import failures, standstill
 from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError, WorkerLostError
@@ -16,7 +17,7 @@ from sa_atp.protocol.job.membership import SIGNS_MISSED, Membership
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.log import help_fields
 from sa_atp.protocol.log.event import Log, nobody
-from sa_atp.protocol.log.rank_events import ConnectionFailed, GivingUp, HelpAnswered, HelpAsked, HelpRevoked, Leaving
+from sa_atp.protocol.log.rank_events import ConnectionEnded, GivingUp, HelpAnswered, HelpAsked, HelpRevoked, Leaving
 from sa_atp.protocol.packets.control import (
     Alive,
     Failure,
@@ -169,7 +170,7 @@ class ServerLink:
         """Args: reply: None: it did not come in time."""
         if isinstance(asked, Claim | Offer | Idle):
             answer = reply if isinstance(reply, HelpAnswer) else None
-            what = "no answer" if answer is None else help_fields.kind(answer)
+            what: Any = "no answer" if answer is None else help_fields.kind(answer)
             self._log(HelpAnswered(asked.step, what, number, **help_fields.of_answer(answer)))
 
     # --- the end ------------------------------------------------------------------------------------------------------
@@ -178,7 +179,7 @@ class ServerLink:
         """See `Worker.fail`."""
         if self.error is None:
             self.error = error
-            self._log(ConnectionFailed(type(error).__name__, str(error)))
+            self._log(ConnectionEnded(type(error).__name__, str(error)))
             self._events.append(Failed(error))
 
     def give_up(self, error: failures.Reportable, now_us: int) -> None:

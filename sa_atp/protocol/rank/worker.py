@@ -142,7 +142,8 @@ class Worker:
         if not self._operations.active():
             self._leaf.set_begun(False)  # what was known was of another step
         index, first_seq = self._operations.begin(values, key)
-        self._log(SumBegun(index, values, None if key is None else str(key)))
+        if self._log is not nobody:  # a key's text is the program's to make
+            self._log(SumBegun(index, values, None if key is None else str(key)))
         self._open_waiting(now_us)
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
@@ -297,7 +298,9 @@ class Worker:
         self._log(Led(lead.operation, hex(lead.missing_bits), ranks, lead.progress.pending))
 
     def _ranks_of(self, bits: int) -> list[int]:
-        return [rank for rank in range(self.membership.world_size) if self.membership.bits_of(rank) & bits]
+        """Whose contributions these are, for the log; if there is one."""
+        known = self.membership.map
+        return [] if self._log is nobody else [r for r in range(known.world_size) if known.bits_of(r) & bits]
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         self._receiver.take(head, packets, now_us)
