@@ -91,7 +91,7 @@ def test_a_second_log_of_a_rank_does_not_replace_the_first(tmp_path: Path) -> No
 
 def test_numbers_may_be_numpys(tmp_path: Path) -> None:
     logs = LogFolder.virtual(tmp_path, lambda: 5)
-    logs.rank("job", 0)(Led(np.int64(1), "0x1", [np.int32(2)], np.float64(0.5)))  # type: ignore[arg-type]
+    logs.rank("job", 0)(Led(np.int64(1), "0x1", [np.int32(2)], np.float64(0.5)))  # type: ignore[arg-type, list-item]
     logs.flush()
     assert read(tmp_path / "job" / "rank-0.jsonl").events == [(5, Led(1, "0x1", [2], 0.5))]
 

@@ -33,7 +33,7 @@ def trace(result: RunResult, log: Path | None = None) -> dict[str, Any]:
 
     Args: log: a folder with what connections have decided, which becomes instant events. Raises: UserError.
     """
-    events = []
+    events: list[dict[str, Any]] = []
     for pid, run in enumerate(result.runs, start=1):
         events += _process(result, pid, run)
         if log is not None:

@@ -247,6 +247,14 @@ class Silence(Event, frozen=True):
     awaited: Fragments
 
 
+class LeafLeft(Event, frozen=True):
+    """Help from below another leaf has begun: what is sent of a sum from now on passes the rank's leaf. (section 10.5)"""
+
+    name: ClassVar[str] = "recovery:leaf_left"
+    operation: Operation
+    contributions: Contributions
+
+
 class FetchAsked(Event, frozen=True):
     """The rank asks the parameter server for results that others have. (protocol section 5.6)"""
 

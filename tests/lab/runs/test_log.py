@@ -20,7 +20,7 @@ from sa_atp.protocol.log.server_events import Decided
 
 PLAN = """
 [run]
-steps = 4
+steps = 3
 backend = "sim"
 policies = ["sa-atp"]
 [topology]
@@ -30,12 +30,12 @@ link_mbps = 1000
 lanes = 64
 [job]
 model = "resnet-50"
-model_scale = 0.001
+model_scale = 0.0004
 batch_size = 8
 micro_batches = 8
 compute_us_per_sample = 10000
 [network]
-loss = 0.03
+loss = 0.04
 [straggler]
 pattern = "constant"
 workers = [2]
@@ -73,7 +73,7 @@ def test_a_lossy_run_with_help_tells_what_was_decided(logged: tuple[Path, Policy
     for log in ranks:
         assert [time for time, _ in log.events] == sorted(time for time, _ in log.events)
         assert log.header.trace.reference_time.clock_type == "virtual"
-    assert kinds["sum:begun"] == kinds["sum:done"] == 3 * 4
+    assert kinds["sum:begun"] == kinds["sum:done"] == 3 * 3
     # what is logged is what was counted
     assert sum(event.count for event in events if isinstance(event, Resent)) == run.fragments["retransmitted"] > 0
     assert {event.rule for event in events if isinstance(event, Lost)} == {"order", "question"}
@@ -117,7 +117,7 @@ def test_the_timeline_has_decisions_on_their_ranks_rows(logged: tuple[Path, Poli
     begun = [event["ts"] for event in marks if event["name"] == "sum:begun"]
     own = [i for i in run.iterations if i.worker == 2]
     steps = sorted((round(1e6 * (i.end_s - i.iteration_s)), round(1e6 * i.end_s)) for i in own)
-    assert len(begun) == len(done) == len(steps) == 4
+    assert len(begun) == len(done) == len(steps) == 3
     for (start_us, end_us), first_us, last_us in zip(steps, begun, done, strict=True):
         assert start_us <= first_us <= last_us <= end_us
     (row,) = (e["tid"] for e in events if e["ph"] == "M" and e["args"].get("name") == "parameter server")

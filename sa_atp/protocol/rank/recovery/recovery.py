@@ -17,7 +17,7 @@ from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.log.event import Log, nobody
-from sa_atp.protocol.log.rank_events import Answered, Asked, Lost, Overdue
+from sa_atp.protocol.log.rank_events import Answered, Asked, LeafLeft, Lost, Overdue
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.protocol.packets.question_numbers import question_number
@@ -429,6 +429,7 @@ class Recovery:
             if group.bypass_leaf or oldest is None:
                 continue
             group.bypass_leaf = True
+            self._log(LeafLeft(operation.index, hex(group.bits)))
             waiting = group.waiting(operation.pending, oldest, now_us + 1)
             if len(waiting):
                 self.ask(operation, int(waiting[0]), now_us)
