@@ -2,7 +2,7 @@
 
 from sa_atp.experiment import register
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
-from sa_atp.protocol.packets.message_fields import HelpMode
+from sa_atp.protocol.packets.message_fields import HelpGrade
 
 
 class Cloned(SwitchPolicy):
@@ -12,8 +12,8 @@ class Cloned(SwitchPolicy):
     source = "an example"
     colour = "#225588"
 
-    def help_mode(self, plan: PlanTables) -> HelpMode:
-        return HelpMode.CLONE
+    def help_grade(self, plan: PlanTables) -> HelpGrade:
+        return HelpGrade.CLONE
 
 
 register(Cloned)
