@@ -15,6 +15,7 @@ LEVELS = (
     ("basics",),
     ("protocol",),
     ("protocol/packets",),
+    ("protocol/log",),
     ("protocol/numbers",),
     ("protocol/job", "protocol/batches", "protocol/help"),
     ("protocol/rank", "protocol/server"),

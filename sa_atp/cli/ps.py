@@ -52,6 +52,8 @@ def add(subparsers: Any) -> None:
                         "(default: as --switches says, else 1)")  # fmt: skip
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
+    parser.add_argument("--log", type=Path, metavar="DIR",
+                        help="log decisions, a file for each job (docs/log.md)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -84,10 +86,12 @@ def run(options: argparse.Namespace) -> int:
         dead_after_us=int(checked_seconds("--dead-after", options.dead_after) * 1e6),
     )
     from sa_atp.net.garbage_collection import freeze_loaded_objects
+    from sa_atp.net.logs import writing
     from sa_atp.net.parameter_server.server import ServerProcess
 
+    logs = None if options.log is None else writing.of_process(options.log)
     say("loading kernels (compiled the first time)")
-    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits)
+    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits, logs=logs)
     if places:
         say(f"bringing up {plural(len(places), 'switch', 'switches')}")
         process.use_switches(places)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ def add(subparsers: Any) -> None:
                         help="runs in virtual time (of a policy, repetition, point) in parallel (default: 1)")  # fmt: skip
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="Dask scheduler whose workers run these, for example tcp://HOST:8786")  # fmt: skip
+    parser.add_argument("--log", nargs="?", const="", metavar="DIR",
+                        help="log decisions of ranks and of the parameter server (docs/log.md) in an empty or new folder "
+                        "(without DIR: `log` in the folder for the results), and show them in timeline.json")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
@@ -51,7 +55,11 @@ def run(options: argparse.Namespace) -> int:
         switch=options.switch,
         command=["sa-atp", *sys.argv[1:]],
     )
-    return run_sweep(options, prepared) if prepared.plan.sweep.key else run_once(options, prepared)
+    if not prepared.plan.sweep.key:
+        return run_once(options, prepared)
+    if options.log is not None:
+        raise UserError("--log is for one point: name it with --set, and leave out the plan's sweep")
+    return run_sweep(options, prepared)
 
 
 def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
@@ -59,7 +67,12 @@ def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
     from sa_atp.lab.report.table import print_table
 
     result = experiment.run(
-        prepared, out=options.out, replace=options.replace, jobs=options.jobs, scheduler=options.scheduler
+        prepared,
+        out=options.out,
+        replace=options.replace,
+        jobs=options.jobs,
+        scheduler=options.scheduler,
+        log=options.log,
     )
     if options.json:
         print(json.dumps({**result.summary, "folder": str(result.folder)}))

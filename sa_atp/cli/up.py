@@ -46,6 +46,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: %(default)g)")  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write the switch's packets to a file")
+    parser.add_argument("--log", type=Path, metavar="DIR",
+                        help="log decisions of the parameter server and of programs (docs/log.md)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
     parser.add_argument("command_line", nargs="*", metavar="-- COMMAND",
                         help="run this with the environment, and end with its status")  # fmt: skip
@@ -58,6 +60,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.lab.runs.foreground import run_command, stay
     from sa_atp.lab.runs.processes import Group
     from sa_atp.net.communicator import parse_address
+    from sa_atp.net.logs import writing
     from sa_atp.net.sockets import mtu
     from sa_atp.protocol.packets.mtu import check_fits, most_lanes
 
@@ -86,6 +89,8 @@ def run(options: argparse.Namespace) -> int:
     build = {"lanes": lanes, "contributions": contributions}
     if options.pcap is not None:
         make_folder(options.pcap)
+    if options.log is not None:
+        make_folder(options.log)
     with _terminated_like_interrupted(), _log_folder() as logs, Group(say, together=True) as group:
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
@@ -96,9 +101,12 @@ def run(options: argparse.Namespace) -> int:
             listen=listen,
             captures=options.pcap,
             dead_after_s=options.dead_after,
+            log=options.log,
         )
         server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}
+        if options.log is not None:
+            environment[writing.VARIABLE] = str(options.log.absolute())
         if options.workers is not None:
             environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
         if command:

@@ -22,6 +22,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
 from sa_atp.net.helping import Helping
+from sa_atp.net.logs import writing
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
@@ -32,6 +33,7 @@ from sa_atp.net.sockets.udp import UdpSocket, segments
 from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
 from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
@@ -69,6 +71,7 @@ def connect(
     server_timeout_s: float = 10.0,
     answer_timeout_s: float | None = None,
     agree: Mapping[str, Value] | None = None,
+    log: str | os.PathLike[str] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> "Communicator":
     """Joins a job, and waits until all its ranks have joined.
@@ -85,6 +88,8 @@ def connect(
         server_timeout_s: how long the server may be silent before it counts as lost.
         agree: settings that must be the same on all ranks, by name, as `{"learning rate": 0.1}`: at most 24 names of text,
             numbers, True, False or None. A rank with another value, or none, is refused with a message that has both.
+        log: a folder in which the connection's decisions are logged (docs/log.md); None: the folder that SA_ATP_LOG names,
+            if it is set.
         cancelled: called twice a second while ranks are missing; True ends the wait.
 
     Raises: UserError: bad arguments; TransportError: the server does not answer, or ranks are missing (it names them).
@@ -103,6 +108,8 @@ def connect(
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
     answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
+    folder = log or os.environ.get(writing.VARIABLE)
+    decisions = writing.of_process(folder).rank(job, request.rank) if folder else nobody
     kernels = connection_kernels()  # compiled before the server expects this rank to answer
     socket = UdpSocket()
     socket.use_kernels(socket_kernels())
@@ -115,6 +122,7 @@ def connect(
         mtu=mtu.of_path(address),
         server_timeout_us=limits.server_timeout_us,
         answer_timeout_us=answer_timeout_us,
+        log=decisions,
     )
     driver = Driver(joining, socket)
     while not joining.finished and not cancelled():
@@ -137,7 +145,7 @@ def connect(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
             f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
         )
-    return Communicator(joining.membership, driver, limits, kernels)
+    return Communicator(joining.membership, driver, limits, kernels, decisions)
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
@@ -157,10 +165,12 @@ def parse_address(text: str, *, lowest_port: int = 1) -> Address:
 class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels) -> None:
+    def __init__(
+        self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels, log: Log = nobody
+    ) -> None:
         self.membership = membership
         self._worker = Worker(
-            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels
+            membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels, log=log
         )
         size = size_of(Kind.DATA, membership.lanes, membership.contribution_bits)
         self._worker.write_over(AT_ONCE * segments(size))
@@ -346,6 +356,7 @@ class Communicator(Asking):
                     left.result(timeout=self._worker.limits.operation_timeout_us / 1e6 + MARGIN_S)
         finally:
             self._driver.stop()
+            writing.flush()
             self._callbacks.close()
 
     def abort(self) -> None:

@@ -18,6 +18,7 @@ from sa_atp.lab.runs.expected import expected_step_s
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, stopped, wait_for
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.lab.runs.tasks import job_name
 
 SECONDS_OF_GRACE = 60.0
 
@@ -40,12 +41,13 @@ def check(plan: Plan) -> None:
     check_switch(plan, "local")
 
 
-def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
+def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
     Args:
-        folder: for logs.
+        folder: for the output of processes.
         progress: called with the current stage.
+        log: folder for logs of decisions; None: nothing is logged.
 
     Raises: ProcessError, TransportError.
     """
@@ -55,7 +57,7 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         # one thread each: the workers share the cores, and emulate their devices
         environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
-        services = cluster(plan, group, folder)
+        services = cluster(plan, group, folder, log)
         parameters = start_parameters(plan, group, folder)
         workers = [
             group.start(
@@ -63,7 +65,9 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
             )
             for rank in range(plan.topology.workers)
         ]
-        plain = start_plain_server(plan, group, folder) if any(map(is_summed_by_server, plan.run.policies)) else None
+        plain = (
+            start_plain_server(plan, group, folder, log) if any(map(is_summed_by_server, plan.run.policies)) else None
+        )
         host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
@@ -73,12 +77,12 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         runs = []
         for repetition, policy in plan.run.turns():
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
-            job = f"{policy}-{repetition}-{os.getpid()}"
             server = "udp://{}:{}".format(*(summing if is_summed_by_server(policy) else (host, port)))
             common = {
                 "repetition": repetition,
                 "server": server,
-                "job": job,
+                "job": job_name(policy, repetition),
+                "log": None if log is None else str(log.absolute()),
                 "key": secrets.token_hex(),
                 "parameters": address,
             }
@@ -88,8 +92,8 @@ def run(plan: Plan, folder: Path, progress: Progress) -> list[PolicyRun]:
         return runs
 
 
-def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
-    """A switch and a parameter server with the plan's settings. Args: folder: for logs."""
+def cluster(plan: Plan, group: Group, folder: Path, log: Path | None = None) -> LocalCluster:
+    """A switch and a parameter server with the plan's settings. Args: folder, log: see run."""
     return LocalCluster(
         group,
         folder,
@@ -97,13 +101,14 @@ def cluster(plan: Plan, group: Group, folder: Path) -> LocalCluster:
         contributions=plan.contribution_bits,
         slots=plan.switch.slots,
         slots_per_job=plan.switch.slots_per_job,
+        log=log,
     )
 
 
-def start_plain_server(plan: Plan, group: Group, folder: Path) -> Process:
-    """Starts a parameter server that sums by itself. Args: folder: for its log."""
+def start_plain_server(plan: Plan, group: Group, folder: Path, log: Path | None = None) -> Process:
+    """Starts a parameter server that sums by itself. Args: folder, log: see run."""
     arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
-    arguments += ["--contributions", str(plan.contribution_bits)]
+    arguments += ["--contributions", str(plan.contribution_bits), *(["--log", str(log)] if log else [])]
     return group.start("plain parameter server", arguments, folder / "plain-ps.log")
 
 

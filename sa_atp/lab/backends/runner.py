@@ -47,23 +47,27 @@ def run(
     folder: Path,
     progress: Progress,
     turns: Iterable[tuple[int, str]] | None = None,
+    log: Path | None = None,
 ) -> RunResult:
     """Runs a plan on the backend and the switch that it names (see plan.placed).
 
-    Args: turns: only these repetitions and policies, for plans in virtual time. Raises: UserError, MissingPartError,
-    SaAtpError.
+    Args:
+        turns: only these repetitions and policies, for plans in virtual time.
+        log: folder for logs of decisions (docs/log.md); None: nothing is logged.
+
+    Raises: UserError, MissingPartError, SaAtpError.
     """
     plan = with_lanes(plan)
     check(plan, plan_path)
     result = RunResult(plan, plan_path, plan.run.backend, plan.switch.program, manifest(plan, plan_path))
     if plan.run.backend == "local":
-        result.runs = local.run(plan, folder / "logs", progress)
+        result.runs = local.run(plan, folder / "logs", progress, log)
     elif plan.run.backend == "mininet":
         from sa_atp.lab.backends.mininet import run as mininet
 
-        result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress)
+        result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress, log)
     else:
-        result.runs = simulated.run(plan, progress, turns)
+        result.runs = simulated.run(plan, progress, turns, log)
     sort(result)
     return result
 

@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import asdict
@@ -22,13 +23,15 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
+from sa_atp.lab.runs.tasks import describe_step, evaluate, job_name, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
+from sa_atp.net.logs.writing import LogFolder
 from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.steps.step import Compute, gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
@@ -66,8 +69,17 @@ def check(plan: Plan) -> None:
         tofino_model.require(chip)
 
 
-def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None = None) -> list[PolicyRun]:
-    """Runs policies and repetitions of a plan. Args: turns: which ones; None: all (RunPlan.turns). Raises: SaAtpError."""
+def run(
+    plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None = None, log: Path | None = None
+) -> list[PolicyRun]:
+    """Runs policies and repetitions of a plan.
+
+    Args:
+        turns: which ones; None: all (RunPlan.turns).
+        log: folder for logs of decisions; None: nothing is logged.
+
+    Raises: SaAtpError.
+    """
     check(plan)
     by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
     count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
@@ -84,7 +96,7 @@ def run(plan: Plan, progress: Progress, turns: Iterable[tuple[int, str]] | None 
             if network_of(plan, policy) == "flows":
                 runs.append(flows.run(plan, policy, repetition, progress))
                 continue
-            raw = _PacketSimulation(plan, policy, repetition, switches, progress).run()
+            raw = _PacketSimulation(plan, policy, repetition, switches, progress, log).run()
             runs.append(collect(plan, policy, repetition, raw))
     return runs
 
@@ -109,13 +121,21 @@ class _PacketSimulation:
     """One repetition of a policy."""
 
     def __init__(
-        self, plan: Plan, policy: str, repetition: int, switches: Sequence[Forwarder], progress: Progress
+        self,
+        plan: Plan,
+        policy: str,
+        repetition: int,
+        switches: Sequence[Forwarder],
+        progress: Progress,
+        log: Path | None,
     ) -> None:
         self.plan = plan
         self.policy = policies.switch_policy(policy)
         self.pattern = straggler_pattern(plan)
         self.repetition = repetition
         self.progress = progress
+        self.job = job_name(policy, repetition)
+        self.logs = None if log is None else LogFolder.virtual(log, lambda: self.world.clock.now_us)
         links = LinkSettings(
             rate_mbps=plan.topology.link_mbps,
             delay_us=plan.topology.delay_us,
@@ -137,6 +157,7 @@ class _PacketSimulation:
                 slots_per_job=plan.switch.quota,
                 aggregates=self.policy.aggregates_at == "switch",
             ),
+            log_of=of_nobody if self.logs is None else self.logs.server,
         )
         self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
         self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
@@ -157,6 +178,8 @@ class _PacketSimulation:
         clock = self.world.clock
         limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
         over = clock.run(lambda: all(r.over for r in self.ranks) or any(r.error for r in self.ranks), limit_us)
+        if self.logs is not None:
+            self.logs.flush()
         for rank in self.ranks:
             if rank.error is not None:
                 raise rank.error
@@ -188,7 +211,7 @@ class _PacketRank:
             world.add_worker(rank, rate_mbps=plan.topology.worker_mbps[rank] if plan.topology.worker_mbps else None),
             world.clock,
             JoinRequest(
-                job=self.policy.name,
+                job=simulation.job,
                 rank=rank,
                 world_size=plan.topology.workers,
                 micro_batches=plan.job.micro_batches,
@@ -198,6 +221,7 @@ class _PacketRank:
             world.server_address,
             world.random,
             joined=lambda _: self._joined(),
+            log=nobody if simulation.logs is None else simulation.logs.rank(simulation.job, rank),
         )
         self._stepper: policies.StepRunner
 

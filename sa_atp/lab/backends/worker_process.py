@@ -97,6 +97,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         micro_batches=plan.job.micro_batches,
         help=policy.help_grade(plan).value,
         seats=policy.seats(plan),
+        log=task.get("log"),
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:
         checker = Checker(workload.values, comm.membership.contributions)

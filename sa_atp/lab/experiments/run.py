@@ -45,6 +45,7 @@ def run(
     jobs: int = 1,
     scheduler: str | None = None,
     draw: bool = True,
+    log: bool | str | Path | None = None,
     progress: bool | Progress = True,
 ) -> Result:
     """Runs a plan's policies, and keeps data, figures and report.html in a folder: what `sa-atp run` does.
@@ -60,6 +61,8 @@ def run(
         jobs: how many policies and repetitions run at a time, in virtual time.
         scheduler: address of a Dask scheduler whose workers run these, for example "tcp://HOST:8786".
         draw: False: figures and report.html are left out, which take some seconds; `sa-atp plot FOLDER` makes them later.
+        log: folder for logs of decisions (docs/log.md), a new or an empty one; True: `log` in the run's folder; None:
+            nothing is logged.
         progress: False: nothing is printed.
 
     Raises: UserError: the input is wrong; MissingPartError: something is not installed; SaAtpError: it went wrong.
@@ -68,29 +71,51 @@ def run(
     found = prepared.plan
     if found.sweep.key:
         raise UserError(f"{prepared.path}: a sweep over {found.sweep.key}: run it with experiment.sweep")
-    beside = side_by_side.check(found, jobs, scheduler)
+    is_logged = log is not None and log is not False
+    beside = side_by_side.check(found, jobs, scheduler, logs=is_logged)
     runner.check(found, prepared.path)
     folder = folder_for(out, prepared.name)
     with run_folder.claimed(folder, run_folder.bytes_needed(found)):
         if not replace:
             report.finished(folder, found)  # one of another plan stays
+        logs = _log_folder(log, folder)
         with shown_progress.shown(progress) as telling:
             if beside:
-                records = _side_by_side(prepared, folder, telling, jobs, scheduler)
+                records = _side_by_side(prepared, folder, telling, jobs, scheduler, logs)
             else:
-                records = runner.run(found, prepared.path, folder, telling)
+                records = runner.run(found, prepared.path, folder, telling, log=logs)
             records.manifest["command"] = list(prepared.command)
             telling("drawing figures" if draw else "writing data")
-            saved = save(records, folder, _teller(progress), draw=draw)
+            saved = save(records, folder, _teller(progress), draw=draw, log=logs)
     return Result(records, saved.folder, (*saved.problems, *_wrong(records)), saved.files)
 
 
-def _side_by_side(prepared: Prepared, folder: Path, progress: Progress, jobs: int, scheduler: str | None) -> RunResult:
+def _log_folder(wanted: bool | str | Path | None, folder: Path) -> Path | None:
+    """Makes the folder for logs of decisions; logs of an earlier run in the run's own folder are removed.
+
+    Args: wanted: see run; "" is the run's own folder, as True. Returns: None: nothing is logged. Raises: UserError: the
+    folder has files already.
+    """
+    if wanted is None or isinstance(wanted, bool) or wanted == "":
+        own = folder / "log"
+        for path in own.glob("*/*.jsonl"):
+            path.unlink(missing_ok=True)
+        return own if wanted or wanted == "" else None
+    found = Path(wanted)
+    make_folder(found)
+    if any(found.iterdir()):
+        raise UserError(f"--log {wanted}: there is something in this folder: expected an empty one, or a new one")
+    return found
+
+
+def _side_by_side(
+    prepared: Prepared, folder: Path, progress: Progress, jobs: int, scheduler: str | None, log: Path | None
+) -> RunResult:
     """Runs the policies and repetitions of a plan, several at a time."""
     logs = folder / "logs"
     make_folder(logs)
     plans = {"": prepared.plan}
-    ((_, found),) = side_by_side.run(plans, prepared.path, logs, progress, jobs=jobs, scheduler=scheduler)
+    ((_, found),) = side_by_side.run(plans, prepared.path, logs, progress, jobs=jobs, scheduler=scheduler, log=log)
     return found
 
 

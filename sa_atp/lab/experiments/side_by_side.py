@@ -17,12 +17,18 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 
 
-def check(plan: Plan, jobs: int, scheduler: str | None) -> bool:
-    """Returns: whether the user asked for parallel runs. Raises: UserError: the plan's backend is not virtual time."""
+def check(plan: Plan, jobs: int, scheduler: str | None, *, logs: bool = False) -> bool:
+    """Checks options of parallel runs. Args: logs: whether decisions are to be logged.
+
+    Returns: whether the user asked for parallel runs. Raises: UserError: the plan's backend is not virtual time, or logs
+    would be on other machines.
+    """
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")
     if jobs == 1 and not scheduler:
         return False
+    if scheduler and logs:
+        raise UserError("--log is for runs on this machine: leave out --scheduler, or --log")
     if plan.run.backend != "sim":
         raise UserError(
             f"--{'scheduler' if scheduler else 'jobs'} is for --backend sim: runs of the backend {plan.run.backend} "
@@ -40,6 +46,7 @@ def run(
     *,
     jobs: int = 1,
     scheduler: str | None = None,
+    log: Path | None = None,
 ) -> Iterator[tuple[str, RunResult]]:
     """Runs named plans, and yields each plan's result as soon as it is complete.
 
@@ -47,6 +54,7 @@ def run(
         path: the plan file.
         logs: an existing folder.
         jobs, scheduler: see runs.points.run.
+        log: folder for logs of decisions, if there is one plan; None: nothing is logged.
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
@@ -59,6 +67,7 @@ def run(
             owner[turn] = name
             missing[name] += 1
             arguments = {"plan": tables, "path": path, "turn": [repetition, policy]}
+            arguments |= {} if log is None else {"log": str(log.absolute())}
             tasks.append(points.Point(turn, "sa_atp.lab.experiments.side_by_side:run_turn", arguments))
     results: dict[str, RunResult] = {}
     left = len(tasks)
@@ -80,5 +89,6 @@ def run_turn(arguments: dict[str, Any]) -> Any:
     """Runs one policy once, in the calling process. Returns: its result, encoded by `report.archive`."""
     plan = parse_tables(arguments["plan"], arguments["path"])
     repetition, policy = arguments["turn"]
-    result = runner.run(plan, arguments["path"], Path(), Progress(), [(int(repetition), str(policy))])
+    log = Path(arguments["log"]) if "log" in arguments else None
+    result = runner.run(plan, arguments["path"], Path(), Progress(), [(int(repetition), str(policy))], log)
     return archive.encode(result)

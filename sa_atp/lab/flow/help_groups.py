@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from sa_atp.protocol.help.ledger import Ledger
 from sa_atp.protocol.help.seats import Seats
+from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import JobCounters, Seated, Taken, TakeSeat
 from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
@@ -40,6 +41,7 @@ class _Book(Job):
         here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]
         self.attach(tuple(leaf for leaf in here if leaf) if leaves else None)
         self.stats = JobCounters()
+        self.log = nobody
 
 
 class _Group:

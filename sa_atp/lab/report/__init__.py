@@ -43,18 +43,23 @@ def say(text: str) -> None:
 
 
 def write_report(
-    result: RunResult, folder: Path, summary: dict[str, Any] | None = None, tell: Callable[[str], None] = say
+    result: RunResult,
+    folder: Path,
+    summary: dict[str, Any] | None = None,
+    tell: Callable[[str], None] = say,
+    log: Path | None = None,
 ) -> list[Path]:
     """Writes a report into a folder, which it makes if necessary: first the data, then figures and page.
 
     Args:
         summary: the run's, if it is computed already.
         tell: is called with a line about how to get matplotlib and jinja2, without which figures and page are left out.
+        log: see write_data.
 
     Returns: the files. Raises: UserError: the data cannot be written. DrawingError: only drawing failed.
     """
     folder, summary = Path(folder), summary or summarise(result)
-    written = write_data(result, folder, summary)
+    written = write_data(result, folder, summary, log)
     with drawing(f"sa-atp plot {folder}"):
         try:
             return written + draw(result, folder, summary)

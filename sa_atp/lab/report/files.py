@@ -24,16 +24,19 @@ RUN = "run.json"
 MOST_DIFFERENCES = 3  # of plans, in a message
 
 
-def write_data(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
+def write_data(
+    result: RunResult, folder: Path, summary: dict[str, Any] | None = None, log: Path | None = None
+) -> list[Path]:
     """Writes the data files: manifest.json, iterations.csv, summary.json, timeline.json, run.json.
 
+    Args: log: folder with the run's logs of decisions, which the timeline shows; None: there are none.
     Raises: UserError: the folder cannot be written.
     """
     return [
         write_text(folder / "manifest.json", _json(manifest(result), indent=2)),
         write_text(folder / "iterations.csv", iterations_csv(result)),
         write_text(folder / "summary.json", _json(summary or summarise(result), indent=2)),
-        write_text(folder / "timeline.json", _json(trace(result))),
+        write_text(folder / "timeline.json", _json(trace(result, log))),
         # written last: a folder with run.json is a finished run
         write_text(folder / RUN, _json(archive.encode(result))),
     ]

@@ -5,11 +5,16 @@ A process is one repetition of one policy, a thread is one worker. Viewers choos
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from sa_atp.lab.report.drawing.gaps import without_gaps
 from sa_atp.lab.report.text import policy_name
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import job_name
+from sa_atp.net.logs import reading
+from sa_atp.net.logs.writing import folder_of
+from sa_atp.protocol.log import lines
 
 # The named colours of the format nearest to those of the figures:
 # https://github.com/catapult-project/catapult/blob/main/tracing/tracing/base/color_scheme.html
@@ -23,9 +28,17 @@ COLOURS = {
 }
 
 
-def trace(result: RunResult) -> dict[str, Any]:
-    """All repetitions of all policies as trace events; times in microseconds from the first step of each."""
-    events = [event for pid, run in enumerate(result.runs, start=1) for event in _process(result, pid, run)]
+def trace(result: RunResult, log: Path | None = None) -> dict[str, Any]:
+    """All repetitions of all policies as trace events; times in microseconds from the first step of each.
+
+    Args: log: folder with logs of decisions, which become instant events; None: there are none. Raises: UserError.
+    """
+    events: list[dict[str, Any]] = []
+    for pid, run in enumerate(result.runs, start=1):
+        events += _process(result, pid, run)
+        if log is not None:
+            number = run.repetition * result.plan.job.jobs + run.job
+            events += _decisions(log / folder_of(job_name(run.policy, number)), pid, run, result.plan.topology.workers)
     return {
         "displayTimeUnit": "ms",
         "otherData": {"plan": result.plan_path, "backend": result.backend, "switch": result.switch},
@@ -73,6 +86,27 @@ def _complete(pid: int, interval: Interval, slowdown: float | None) -> dict[str,
         "cname": COLOURS[interval.kind],
         "args": args,
     }
+
+
+def _decisions(folder: Path, pid: int, run: PolicyRun, workers: int) -> Iterator[dict[str, Any]]:
+    """Yields instant events for decisions, each on its rank's row; the parameter server has a row below the ranks."""
+    for path in sorted(folder.glob("*.jsonl")):
+        found = reading.read(path)
+        row = workers if found.rank is None else found.rank
+        if found.rank is None:
+            yield _metadata(pid, row, "thread_name", {"name": lines.PARAMETER_SERVER})
+            yield _metadata(pid, row, "thread_sort_index", {"sort_index": row})
+        for time_us, event in found.events:
+            yield {
+                "name": event.name,
+                "cat": event.name.partition(":")[0],
+                "ph": "i",
+                "s": "t",
+                "ts": time_us - run.origin_us,
+                "pid": pid,
+                "tid": row,
+                "args": lines.fields(event),
+            }
 
 
 def _metadata(pid: int, tid: int, name: str, args: dict[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from sa_atp.steps.fingerprint import MASK64
 def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, Any]], job: int = 0) -> PolicyRun:
     """Makes the records of a run. Args: workers: what `worker_process.train` returned on each, by rank."""
     kind = policies.find(policy)
-    run = PolicyRun(policy, repetition, job=job)
     origin_us = min(record["start_us"] for worker in workers for record in worker["records"])
+    run = PolicyRun(policy, repetition, job=job, origin_us=origin_us)
     first = _first(workers)
     for worker in workers:
         for record in worker["records"]:

@@ -31,6 +31,11 @@ def plan_of(task: dict[str, Any]) -> Plan:
     return parse_tables(task["plan"], "task")
 
 
+def job_name(policy: str, number: int) -> str:
+    """Name of the job of a policy's repetition, and of the folder with its logs."""
+    return f"{policy}-{number}"
+
+
 def make_device(plan: Plan) -> Device:
     """A worker's device. With device "cpu", a normal host's quota makes it as fast as an emulated one."""
     if plan.job.device == "cpu":

@@ -12,6 +12,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
+from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -37,11 +38,13 @@ class SimWorker(Asking):
         failed: Callable[["SimWorker"], None] = lambda worker: None,
         limits: WorkerLimits | None = None,
         kernels: Kernels | None = None,
+        log: Log = nobody,
     ) -> None:
         """Args:
         joined: called once, when the job is admitted.
         failed: called once, when the connection ends with an error or cannot be made (`error`).
         kernels: compiled kernels for the connection; None: it runs in plain Python.
+        log: called with each decision of the connection.
         """
         self.host = host
         self.clock = clock
@@ -53,9 +56,10 @@ class SimWorker(Asking):
         self._has_failed = False
         self._limits = limits
         self._kernels = kernels
+        self._log = log
         self._session: Session
         self._joining = Joining(
-            request, server, incarnation=rng.getrandbits(31), now_us=clock.now_us, timeout_us=JOIN_TIMEOUT_US
+            request, server, incarnation=rng.getrandbits(31), now_us=clock.now_us, timeout_us=JOIN_TIMEOUT_US, log=log
         )
         host.connection = self._joining
         host.after = self._after_joining
@@ -108,6 +112,7 @@ class SimWorker(Asking):
                 first_request=self._rng.getrandbits(32),
                 limits=self._limits,
                 kernels=self._kernels,
+                log=self._log,
             )
             self._session = Session(self.worker)
             self.helping = Helping(

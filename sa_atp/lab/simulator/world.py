@@ -11,6 +11,7 @@ from functools import partial
 
 from sa_atp.lab.simulator.network import Clock, Link, LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder, SimHost, Switch
+from sa_atp.protocol.log.event import Log, of_nobody
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -76,6 +77,7 @@ class World:
         trunk: LinkSettings | None = None,
         ports: SwitchPorts | None = None,
         kernels: Kernels | None = None,
+        log_of: Callable[[str], Log] = of_nobody,
     ) -> None:
         """Args:
         pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. A forwarder that
@@ -84,6 +86,7 @@ class World:
         trunk: settings of links between switches and of the parameter server's link; None: as `links`.
         ports: switch ports of everything but workers.
         kernels: compiled kernels for the parameter server; None: it runs in plain Python.
+        log_of: returns the parameter server's log for a job's name.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -93,6 +96,7 @@ class World:
         self.ports = ports or SwitchPorts()
         self._settings = replace(settings, levels=1 if len(pipelines) == 1 else 2)
         self._kernels = kernels
+        self._log_of = log_of
         self.server = self._new_server()
         self.all_links: list[Link] = []
         for pipeline in pipelines:
@@ -110,7 +114,7 @@ class World:
         self.server_host.after = self._server_events
 
     def _new_server(self) -> ParameterServer:
-        return ParameterServer(self._settings, self.random.getrandbits, self._kernels)
+        return ParameterServer(self._settings, self.random.getrandbits, self._kernels, self._log_of)
 
     # --- building -----------------------------------------------------------------------------------------------------
 

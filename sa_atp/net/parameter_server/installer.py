@@ -41,19 +41,21 @@ class Installer:
         *,
         admitted: Callable[[Admit, list[list[int]]], None],
         refused: Callable[[Admit, str], None],
+        restarted: Callable[[str], None] = lambda what: None,
     ) -> None:
         """Args:
         keepers: the keepers of the switches, which are up.
         server: the parameter server's address as packets carry it.
         admitted: called from a switch's thread with the job, and the ranks below each leaf, when all switches have it.
         refused: called from a switch's thread with the job, and the reason.
+        restarted: called from a switch's thread with a description of what had to be set up again at its switch.
         """
         self._places = [keeper.place for keeper in keepers]
         self._admitted = admitted
         self._refused = refused
         self._open: dict[tuple[int, int], _PendingJob] = {}  # by number and epoch
         self._lock = threading.Lock()
-        self._switches = [_SwitchThread(keeper, server, self._installed) for keeper in keepers]
+        self._switches = [_SwitchThread(keeper, server, self._installed, restarted) for keeper in keepers]
 
     def submit(self, event: ServerEvent) -> None:
         """Queues the installation or removal of a job; a later event about it replaces this one. Called from one thread."""
@@ -94,12 +96,22 @@ class Installer:
 class _SwitchThread:
     """The thread of one switch."""
 
-    def __init__(self, keeper: Keeper, server: Address, done: Callable[[Keeper, Admit, str | None], None]) -> None:
-        """Args: done: called with each job to be installed, and None or why it could not be."""
+    def __init__(
+        self,
+        keeper: Keeper,
+        server: Address,
+        done: Callable[[Keeper, Admit, str | None], None],
+        restarted: Callable[[str], None],
+    ) -> None:
+        """Args:
+        done: called with each job to be installed, and None or why it could not be.
+        restarted: see Installer.
+        """
         self.keeper = keeper
         self.events: queue.SimpleQueue[ServerEvent | None] = queue.SimpleQueue()  # None ends the thread
         self._server = server
         self._done = done
+        self._restarted = restarted
         self._complaint: str | None = None
         self.thread = threading.Thread(target=self._run, name="sa-atp-installer", daemon=True)
         self.thread.start()
@@ -151,4 +163,5 @@ class _SwitchThread:
         found = self.keeper.check()
         if found is not None and found != self._complaint:
             say(f"sa-atp: {found}")
+            self._restarted(found)
         self._complaint = found

@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from sa_atp.net.clock import now_us
+from sa_atp.net.logs.writing import LogFolder
 from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
 from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
 from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.protocol.log.event import of_nobody
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
@@ -21,10 +23,18 @@ UNASKED_PAUSE_US = 30_000  # ... while no rank is likely to ask
 
 
 class ServerProcess:
-    def __init__(self, settings: ServerSettings, listen: Address, random_bits: Callable[[int], int]) -> None:
-        """Raises: UserError: the address cannot be bound."""
+    def __init__(
+        self,
+        settings: ServerSettings,
+        listen: Address,
+        random_bits: Callable[[int], int],
+        logs: LogFolder | None = None,
+    ) -> None:
+        """Args: logs: writes logs of decisions; None: nothing is logged. Raises: UserError: the address cannot be bound."""
         self.settings = settings
-        self.server = ParameterServer(settings, random_bits, worker_kernels())
+        self.server = ParameterServer(
+            settings, random_bits, worker_kernels(), of_nobody if logs is None else logs.server
+        )
         socket = UdpSocket(listen)
         socket.use_kernels(socket_kernels())
         self.address = socket.address
@@ -55,6 +65,7 @@ class ServerProcess:
             self.address,
             admitted=lambda job, leaves: self._driver.call(lambda: self.server.admitted(job, now_us(), leaves)),
             refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
+            restarted=lambda what: self._driver.call(lambda: self.server.switch_restarted(what)),
         )
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ its owner has said that it does not hold it: because of earlier advice, or in an
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sa_atp.protocol.help.advice import Advice
 from sa_atp.protocol.help.assignment import should_do, worth_helping
@@ -42,6 +42,18 @@ class Assigned:
     shard: int
     micro_batches: tuple[int, ...]
     backup: bool = False  # somebody else owns them, and is silent
+
+
+@dataclass(frozen=True, slots=True)
+class Believed:
+    """Of each rank: how long a micro-batch takes it, in microseconds (0: not known); how many of its own it has begun,
+    and how many are its; how many of its shard are nobody's.
+    """
+
+    each_us: list[int] = field(default_factory=list)
+    begun: list[int] = field(default_factory=list)
+    held: list[int] = field(default_factory=list)
+    free: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -190,6 +202,19 @@ class Ledger:
             self._map.bit(shard, m)
             for (shard, m), done_us in state.copied_us.items()
             if done_us <= left_us and state.owner[shard][m] == rank
+        )
+
+    def believed(self, step: int) -> Believed:
+        """What is taken to be true of a step, for people; nothing, of one that is over or has not begun."""
+        state = self._steps.get(step)
+        if state is None:
+            return Believed()
+        ranks = range(self.world_size)
+        return Believed(
+            each_us=[self._projection.duration(state, rank) or 0 for rank in ranks],
+            begun=[course.begun for course in state.courses],
+            held=[state.held(rank) for rank in ranks],
+            free=[state.free(rank) for rank in ranks],
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:

@@ -10,6 +10,8 @@ from sa_atp.protocol.job.failures import error_of
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.job.terms import Value, stated
+from sa_atp.protocol.log.event import Log, nobody, place
+from sa_atp.protocol.log.rank_events import ConnectionEnded, JoinAsked, JoinWaits, Welcomed
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import (
     Failure,
@@ -132,6 +134,12 @@ class Membership:
         """Contributions that the worker's leaf sums, as a bitmap; 0: none."""
         return sum(self.bits_of(rank) for rank in range(self.world_size) if self.leaf_ranks >> rank & 1)
 
+    def as_event(self) -> Welcomed:
+        return Welcomed(
+            self.job, self.epoch, self.lanes, self.contribution_bits, self.slot_base, self.slot_count, self.first_seq,
+            self.levels, place(self.data_address), self.alive_every_us,
+        )  # fmt: skip
+
     @classmethod
     def of(cls, welcome: Welcome, server_address: Address) -> "Membership":
         """The membership that a welcome grants. Args: server_address: of the parameter server that sent it."""
@@ -170,6 +178,7 @@ class Joining:
         mtu: int = MOST_MTU,
         answer_timeout_us: int | None = None,
         server_timeout_us: int = SERVER_TIMEOUT_US,
+        log: Log = nobody,
     ) -> None:
         """Args:
         incarnation: 31 random bits; tells a restarted worker from a repeated question.
@@ -180,6 +189,8 @@ class Joining:
         """
         self.request = request
         self.server = server
+        self._log = log
+        self._waits: JoinWaits | None = None  # as it was logged last
         self.membership: Membership | None = None
         self.error: TransportError | None = None
         self.waiting_for: Sequence[int] | None = None  # ranks that have not joined, by the server's last answer
@@ -207,6 +218,12 @@ class Joining:
         self._timeout_us = timeout_us
         self._ask_again_us: int | None = None
         self._requests.ask(self._question, now_us, timeout_us=timeout_us)
+        self._log(
+            JoinAsked(
+                request.job, request.rank, request.world_size, request.micro_batches, request.help_grade.value,
+                request.seats, place(server),
+            )
+        )  # fmt: skip
 
     @property
     def finished(self) -> bool:
@@ -238,18 +255,21 @@ class Joining:
                         self._reply(decode_reply(row.tobytes()), now_us)
                     except MalformedError as error:
                         self.error = TransportError(f"the parameter server's answer cannot be understood: {error}")
+                    self._log_error()
 
     def _reply(self, reply: Reply, now_us: int) -> None:
         self._heard_us = now_us
         match reply:
             case Welcome():
                 self.membership = Membership.of(reply, self.server)
+                self._log(self.membership.as_event())
             case Waiting():
                 self.waiting_for, self.refusal, self.differs = reply.missing, reply.refusal, reply.differs
                 if self._occupied is None:
                     self._occupied_us = now_us
                 self._occupied = reply.occupied
                 self._ask_again_us = now_us + REPEAT_US
+                self._log_waiting(reply)
             case Failure():
                 self.error = error_of(reply)
             case Refused(reason=reason):
@@ -322,6 +342,17 @@ class Joining:
         elif self._ask_again_us is not None and now_us >= self._ask_again_us:
             self._ask_again_us = None
             self._requests.ask(self._question, now_us, timeout_us=self._deadline_us - now_us)
+        self._log_error()
+
+    def _log_waiting(self, reply: Waiting) -> None:
+        waits = JoinWaits(list(reply.missing), reply.refusal or reply.differs, reply.occupied)
+        if waits != self._waits:
+            self._waits = waits
+            self._log(waits)
+
+    def _log_error(self) -> None:
+        if self.error is not None:  # after which nothing is received or due
+            self._log(ConnectionEnded(type(self.error).__name__, str(self.error)))
 
     def _silence(self, longest_us: int) -> ParameterServerLostError:
         host, port = self.server

@@ -7,12 +7,15 @@ on, because the parameter server says so or is silent.
 import functools
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 from sa_atp.protocol.job import failures, standstill
 from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError, WorkerLostError
 from sa_atp.protocol.job.horizon import horizon
 from sa_atp.protocol.job.membership import SIGNS_MISSED
 from sa_atp.protocol.job.requests import Requests
+from sa_atp.protocol.log import help_fields
+from sa_atp.protocol.log.rank_events import ConnectionEnded, GivingUp, HelpAnswered, HelpAsked, HelpRevoked, Leaving
 from sa_atp.protocol.packets.control import (
     Alive,
     Failure,
@@ -24,7 +27,7 @@ from sa_atp.protocol.packets.control import (
     ReportNarrow,
     Request,
 )
-from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Revoke
+from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Claim, HelpAnswer, Idle, Offer, Revoke
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import Answer, Failed, Revoked
 from sa_atp.protocol.rank.recovery.fetching import Fetching
@@ -41,6 +44,7 @@ class ServerLink:
     def __init__(
         self, connection: Connection, recovery: Recovery, fetching: Fetching, requests: Requests, now_us: int
     ) -> None:
+        self._log = connection.log
         self.error: TransportError | None = None
         """Why the connection has ended."""
         self.giving_up: failures.Reportable | None = None
@@ -75,16 +79,20 @@ class ServerLink:
                 self.requests.set_deadline(number, now_us + REQUEST_TIMEOUT_US)
             self._of_step.clear()
         if request.step < self._step:
-            return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+            number = self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
+            self._log_question(number, request)
+            return number
         # The ledger decides when it hears the question, however late that is; and what it decides we have to know.
         number = self.requests.ask(request, now_us, timeout_us=None)
         self._of_step.add(number)
+        self._log_question(number, request)
         return number
 
     def leave(self, now_us: int) -> int:
         """See `Worker.leave`."""
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
+        self._log(Leaving(self._operations.oldest_seq()))
         self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
 
@@ -106,6 +114,7 @@ class ServerLink:
                 self.fail(self._error_of(reply, now_us))
             case Revoke(step=step, held=held):
                 self._events.append(Revoked(step, held))
+                self._log(HelpRevoked(step, held))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed, ahead=ahead):
@@ -130,7 +139,20 @@ class ServerLink:
         if told is not None and self._leaf.set_begun(told):
             for operation in self._operations.active():
                 self._recovery.leave_leaf(operation, now_us)
+        self._log_answer(number, request, reply)
         self._events.append(Answer(number, reply))
+
+    def _log_question(self, number: int, asked: AboutStep) -> None:
+        if isinstance(asked, Claim | Offer | Idle):
+            what, said = help_fields.kind(asked), help_fields.of_question(asked)
+            self._log(HelpAsked(asked.step, what, number, asked.took_us, **said))
+
+    def _log_answer(self, number: int, asked: Request, reply: Reply | None) -> None:
+        """Args: reply: None: it did not come in time."""
+        if isinstance(asked, Claim | Offer | Idle):
+            answer = reply if isinstance(reply, HelpAnswer) else None
+            what: Any = "no answer" if answer is None else help_fields.kind(answer)
+            self._log(HelpAnswered(asked.step, what, number, **help_fields.of_answer(answer)))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -138,6 +160,7 @@ class ServerLink:
         """See `Worker.fail`."""
         if self.error is None:
             self.error = error
+            self._log(ConnectionEnded(type(error).__name__, str(error)))
             self._events.append(Failed(error))
 
     def give_up(self, error: failures.Reportable, now_us: int) -> None:
@@ -147,6 +170,7 @@ class ServerLink:
         """
         if self.giving_up is None:
             self.giving_up = error
+            self._log(GivingUp(type(error).__name__, str(error)))
             self.ask(failures.report(error), now_us)
 
     def _error_of(self, failure: Failure, now_us: int) -> TransportError:

@@ -21,6 +21,8 @@ from sa_atp.protocol.job.errors import (
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.job.standstill import stood_still_us
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import Contributed, Led, Silence, StoodStill, Streamed, SumBegun
 from sa_atp.protocol.packets.control import MalformedError, Request, decode_reply
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
@@ -28,7 +30,7 @@ from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.connection import Connection
-from sa_atp.protocol.rank.events import Event, WorkerLimits
+from sa_atp.protocol.rank.events import Event, WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.sending import MAX_BURST, Sender
 from sa_atp.protocol.rank.recovery.fetching import Fetching
@@ -53,12 +55,15 @@ class Worker:
         first_request: int,
         limits: WorkerLimits | None = None,
         kernels: Kernels | None = None,
+        log: Log = nobody,
     ) -> None:
         """Args:
         first_request: 32 random bits, so that replies to an earlier connection match nothing.
         kernels: do the common case of packets; None: the rules do that as well, as they do everything else.
+        log: is called with each decision.
         """
-        connection = Connection(membership, now_us, limits, kernels)
+        connection = Connection(membership, now_us, limits, kernels, log)
+        self._log = log
         self.membership, self.limits, self.stats = membership, connection.limits, connection.stats
         self.round_trip, self.window = connection.round_trip, connection.window
         self._operations, self._leaf = connection.operations, connection.leaf
@@ -66,7 +71,7 @@ class Worker:
         self._common = connection.common
         requests = Requests(first_number=first_request)
         self._recovery = Recovery(connection)
-        self._fetching = Fetching(membership, lambda: requests.answer_us)
+        self._fetching = Fetching(membership, lambda: requests.answer_us, log)
         self._receiver = Receiver(connection, self._recovery, self._fetching)
         self._sender = Sender(connection, self._recovery)
         common = self._common
@@ -93,6 +98,8 @@ class Worker:
         if not self._operations.active():
             self._leaf.set_begun(False)  # what was known was of another step
         index, first_seq = self._operations.begin(values, key)
+        if self._log is not nobody:  # a key's text is the program's to make
+            self._log(SumBegun(index, values, None if key is None else str(key)))
         self._open_waiting(now_us)
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
@@ -127,6 +134,8 @@ class Worker:
         group.bypass_leaf = self._leaf.applies_to(bits, on_behalf=on_behalf)
         group.sending.append((now_us, now_us))
         self._probe_timer.on_values(now_us)
+        if self._log is not nobody:
+            self._log(Contributed(operation, hex(bits), self._ranks_of(bits), on_behalf, group.bypass_leaf))
         self._operations.add(operation, group)
 
     def probe(self, operation: int) -> None:
@@ -227,6 +236,8 @@ class Worker:
                 )
                 if lead is not None:
                     self._events.append(lead)
+                    if self._log is not nobody:
+                        self._log_lead(lead)
             else:
                 self.stats.stale += 1
         elif first == first_byte(Kind.CONTROL) and burst.address == self.membership.server_address:
@@ -239,6 +250,15 @@ class Worker:
                 self.stats.malformed += 1
         else:
             self.stats.malformed += 1
+
+    def _log_lead(self, lead: WaitingFor) -> None:
+        ranks = self._ranks_of(lead.missing_bits)
+        self._log(Led(lead.operation, hex(lead.missing_bits), ranks, lead.progress.pending))
+
+    def _ranks_of(self, bits: int) -> list[int]:
+        """Ranks to which these contributions belong."""
+        known = self.membership.map
+        return [rank for rank in range(known.world_size) if known.bits_of(rank) & bits]
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         self._receiver.take(head, packets, now_us)
@@ -301,7 +321,10 @@ class Worker:
     def resume(self, now_us: int) -> None:
         """Takes back what `steady` has lent. Args: when the last of what kernels took came."""
         assert self._steady is not None
+        stats, before = self.stats, (self.stats.fragments_sent, self.stats.results, self.stats.probe_replies)
         self._steady.leave(now_us)
+        sent, results, answers = before
+        self._log(Streamed(stats.fragments_sent - sent, stats.results - results, stats.probe_replies - answers))
         self._after_results(now_us)
 
     # --- time ---------------------------------------------------------------------------------------------------------
@@ -327,6 +350,7 @@ class Worker:
         """Before anything follows from the time: whether we have not run, which counts for nobody."""
         stood_us = stood_still_us(self._server.alive_at_us, now_us)
         if stood_us:
+            self._log(StoodStill(stood_us))
             self._server.on_standstill(stood_us, now_us)
             self._probe_timer.on_standstill(stood_us, now_us)
 
@@ -354,6 +378,7 @@ class Worker:
         if fetch_us is not None and now_us >= fetch_us:
             self._fetching.ask(active, now_us)
         if self._probe_timer.is_over(self._awaited, now_us):
+            self._log(Silence(self._probe_timer.timeouts, self._awaited))
             self._recovery.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight
             if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:

@@ -10,6 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.membership import GONE_US
 from sa_atp.protocol.job.terms import difference, terms
+from sa_atp.protocol.log.event import Log, of_nobody, place
+from sa_atp.protocol.log.server_events import (
+    Dropped,
+    InstallAsked,
+    Installed,
+    InstallRefused,
+    Joined,
+    Removed,
+    TurnedAway,
+)
 from sa_atp.protocol.packets.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.fitting import fitted
@@ -32,6 +42,7 @@ class Admission:
         random_bits: Callable[[int], int],
         events: deque[ServerEvent],
         fail: Callable[[Job, str, Sequence[int], str], None],
+        log_of: Callable[[str], Log] = of_nobody,
     ) -> None:
         """Args: fail: called with a job that fails, the reason, the ranks concerned, and details for people."""
         self._settings = settings
@@ -41,6 +52,7 @@ class Admission:
             slots=settings.slots,
             slots_per_job=settings.slots_per_job,
             random_bits=random_bits,
+            log_of=log_of,
         )
         self._events = events
         self._fail = fail
@@ -92,6 +104,7 @@ class Admission:
                 reason = f"job {asked.name!r}: {problem}"
                 if rank not in job.members:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
+                job.log(TurnedAway(rank, reason))
                 return Refused(reason=plain(reason))
             job.world_size, job.micro_batches, job.help_grade, job.seats, job.agree = wanted
             job.next_epoch()
@@ -115,8 +128,10 @@ class Admission:
             job.members[rank] = Member(
                 rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
             )
+            job.log(Joined(rank, job.epoch, place(address), job.missing))
             if not job.missing:
                 job.state = State.ADMITTING
+                job.log(InstallAsked(job.epoch, job.slot_base, job.slot_count))
                 self._events.append(_admission(job))
         differs = None if job.differs is None else job.differs[1]
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
@@ -136,9 +151,11 @@ class Admission:
         if member is not None:
             member.spare_bytes = spare_bytes
 
-    def drop(self, job: Job, ranks: Collection[int]) -> None:
-        """Drops ranks that no longer ask to join, before the job runs."""
+    def drop(self, job: Job, ranks: Collection[int], why: str) -> None:
+        """Drops ranks that no longer ask to join, before the job runs. Args: why: the reason, for the log."""
+        job.log(Dropped(sorted(ranks), why))
         if job.state is State.ADMITTING:
+            job.log(Removed(job.epoch))
             self._events.append(Retire(job.number, job.epoch))
         job.drop(ranks)
 
@@ -151,6 +168,7 @@ class Admission:
             return
         job.attach(None if leaves is None else tuple(frozenset(leaf) for leaf in leaves))
         job.state = State.RUNNING
+        job.log(Installed(job.epoch, None if job.leaves is None else [sorted(leaf) for leaf in job.leaves]))
         job.refusal = None
         for member in job.members.values():
             member.heard_us = now_us
@@ -161,6 +179,7 @@ class Admission:
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
         job.refusal = f"the switch cannot take the job: {plain(reason)}"
+        job.log(InstallRefused(job.epoch, reason))
         self._fail(job, "refused", (), job.refusal)
 
 

@@ -21,6 +21,7 @@ from sa_atp.protocol.job.horizon import HORIZON
 from sa_atp.protocol.job.membership import GONE_US
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.job.terms import Stated, terms
+from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
@@ -126,11 +127,14 @@ class Job:
         seats: int = 0,
         contribution_bits: int = CONTRIBUTION_BITS,
         agree: Stated | None = None,
+        log: Log = nobody,
     ) -> None:
         """Args:
         contribution_bits: bits in the bitmaps of packets.
         agree: other terms that all ranks must state.
+        log: is called with each decision about the job.
         """
+        self.log = log
         self.name = name
         self.number = number
         self.epoch = epoch

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sa_atp.protocol.job.membership import GONE_US, SIGNS_MISSED
 from sa_atp.protocol.job.standstill import stood_still_us
+from sa_atp.protocol.log.rank_events import StoodStill
+from sa_atp.protocol.log.server_events import Doubted
 from sa_atp.protocol.packets.control import Progress, encode
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.server.job import Job, Member, State
@@ -48,6 +50,7 @@ class Lookout:
         if stood_us:
             self._next_check_us = now_us
             for job in self._jobs.values():
+                job.log(StoodStill(stood_us))
                 job.discount_standstill(stood_us, now_us)
 
     def handle_timer(self, now_us: int) -> None:
@@ -68,6 +71,7 @@ class Lookout:
             doubted = [m for m in job.members.values() if self._is_doubted(m, now_us)]
             if doubted:
                 self.doubts = True
+                job.log(Doubted([member.rank for member in doubted]))
                 self._ask_hosts(job, doubted)
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from sa_atp.protocol.job.terms import Stated
+from sa_atp.protocol.log.event import Log, of_nobody
 from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpGrade
 from sa_atp.protocol.server.job import Job, State
 
@@ -12,7 +13,14 @@ OVER = (State.ENDED, State.FAILED)
 
 class Registry:
     def __init__(
-        self, *, lanes: int, contribution_bits: int, slots: int, slots_per_job: int, random_bits: Callable[[int], int]
+        self,
+        *,
+        lanes: int,
+        contribution_bits: int,
+        slots: int,
+        slots_per_job: int,
+        random_bits: Callable[[int], int],
+        log_of: Callable[[str], Log] = of_nobody,
     ) -> None:
         """Args: see ServerSettings and ParameterServer."""
         self.jobs: dict[int, Job] = {}
@@ -21,6 +29,7 @@ class Registry:
         self._slots = min(slots, MOST_SLOTS)
         self._quota = min(slots_per_job, slots)
         self._random_bits = random_bits
+        self._log_of = log_of
 
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
@@ -51,6 +60,7 @@ class Registry:
             seats=seats,
             contribution_bits=self._contribution_bits,
             agree=agree,
+            log=self._log_of(name),
         )
         self.jobs[number] = job
         return job

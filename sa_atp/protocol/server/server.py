@@ -14,6 +14,18 @@ from sa_atp.basics.arrays import Bitmaps, ByteRows, Headers, Octets
 from sa_atp.protocol.job import failures
 from sa_atp.protocol.job.errors import describe_ranks, narrow_path
 from sa_atp.protocol.job.serial import serial_distance
+from sa_atp.protocol.log.event import Log, of_nobody
+from sa_atp.protocol.log.server_events import (
+    Fetched,
+    FinishedHere,
+    JobEnded,
+    JobFailed,
+    LeaveAsked,
+    LetGo,
+    Removed,
+    Seat,
+    SwitchRestarted,
+)
 from sa_atp.protocol.packets.control import (
     Alive,
     AskStats,
@@ -64,17 +76,22 @@ KNOWN_KINDS = frozenset({first_byte(k) for k in (Kind.DATA, Kind.RESULT, Kind.PR
 
 class ParameterServer:
     def __init__(
-        self, settings: ServerSettings, random_bits: Callable[[int], int], kernels: Kernels | None = None
+        self,
+        settings: ServerSettings,
+        random_bits: Callable[[int], int],
+        kernels: Kernels | None = None,
+        log_of: Callable[[str], Log] = of_nobody,
     ) -> None:
         """Args:
         random_bits: like random.getrandbits; chooses where epochs and sequence numbers start.
         kernels: compiled code for the common case; None: the rules in Python handle every packet.
+        log_of: returns, for a job's name, the log that is called with each decision about the job.
         """
         self.settings = settings
         self._kernels = kernels
         self._streams: dict[int, ResultStreams] = {}
         self._events: deque[ServerEvent] = deque()
-        self._admission = Admission(settings, random_bits, self._events, self._fail)
+        self._admission = Admission(settings, random_bits, self._events, self._fail, log_of)
         self.jobs = self._admission.jobs
         self.own_ip: str | None = None  # address of the server's socket; tells which tools are on its host
         self.malformed = 0
@@ -98,6 +115,12 @@ class ParameterServer:
     def refused(self, event: Admit, reason: str) -> None:
         """Takes the control plane's word that the job could not be installed, and why."""
         self._admission.refused(event, reason)
+
+    def switch_restarted(self, what: str) -> None:
+        """Logs that a switch had to be set up again. Args: what: description of what was found."""
+        for job in self.jobs.values():
+            if job.state not in OVER:
+                job.log(SwitchRestarted(what))
 
     def next_event(self) -> ServerEvent | None:
         return self._events.popleft() if self._events else None
@@ -215,7 +238,9 @@ class ParameterServer:
             return
         if completed.any():
             stats.finished_here += int(completed.sum())
-            self._serving.fan_out(job, job.sums.complete(head["seq"][completed]))
+            seqs = head["seq"][completed]
+            job.log(FinishedHere(int(seqs[0]), int(seqs[-1]), len(seqs)))
+            self._serving.fan_out(job, job.sums.complete(seqs))
         known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
         if known.any() and not job.seats:  # with seats, bits do not name the sender; it will ask for the lost result
             # the sender would not send again if it had the result
@@ -290,9 +315,11 @@ class ParameterServer:
                 return self._on_alive(job, member, request, now_us)
             case Leave():
                 member.left_at, member.leaving = request.oldest, number
+                job.log(LeaveAsked(member.rank, request.oldest))
                 job.note_progress(member.rank, request.oldest)
                 if job.state is State.RUNNING and all(m.left_at is not None for m in job.members.values()):
                     job.end(State.ENDED)
+                    job.log(JobEnded(job.epoch))
                     self._retire(job)
                 self._answer_leavers(job)
                 return None
@@ -311,6 +338,7 @@ class ParameterServer:
                 self._fail_for(job, failures.verdict(request, job.owing(member), self._unheard(job, member)))
                 return None
             case Fetch():
+                job.log(Fetched(member.rank, request.first, request.count))
                 if job.state is State.RUNNING:  # else the request was overtaken by the end of the job
                     self._serving.fetch(job, member.rank, request)
                 return None
@@ -325,6 +353,7 @@ class ParameterServer:
                 if not job.seats:
                     raise MalformedError("the job has no seats")
                 seat = job.seating.take(step, member.rank)
+                job.log(Seat(step, member.rank, seat))
                 return Taken() if seat is None else Seated(seat=seat)
             case _:
                 raise MalformedError("not a request to a job")
@@ -360,6 +389,7 @@ class ParameterServer:
                 packet = encode(Left(), request=member.leaving, job=job.number, epoch=job.epoch, reply=True)
                 self._out.append(Burst.of(member.address, packet))
                 member.leaving = 0
+                job.log(LetGo(member.rank))
 
     def _reply(self, address: Address, head: np.void, reply: Reply, room: int | None) -> int:
         """Answers a request with the job and epoch of its header.
@@ -389,6 +419,7 @@ class ParameterServer:
         if job.state in OVER:
             return
         job.fail(failure)
+        job.log(JobFailed(job.epoch, failure.reason, list(failure.ranks), failure.detail))
         packet = encode(failure, request=0, job=job.number, epoch=job.epoch, reply=True)
         self._out.extend(Burst.of(member.address, packet) for member in job.members.values() if member.has_spoken)
         self._retire(job)
@@ -422,6 +453,7 @@ class ParameterServer:
     def _retire(self, job: Job) -> None:
         """Drops results of an epoch that is over, and has switches forget it."""
         self._out.forget(job.number, job.epoch)
+        job.log(Removed(job.epoch))
         self._events.append(Retire(job.number, job.epoch))
 
     def _give_up(self, job: Job, ranks: Sequence[int], why: str) -> None:
@@ -429,7 +461,7 @@ class ParameterServer:
         if job.state is State.RUNNING:
             self._fail(job, "lost", ranks, why)
         else:
-            self._admission.drop(job, ranks)
+            self._admission.drop(job, ranks, why)
 
     def next_timer_us(self) -> int | None:
         return self._lookout.next_timer_us()

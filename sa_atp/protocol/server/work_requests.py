@@ -6,6 +6,9 @@ from msgspec.structs import replace
 
 from sa_atp.protocol.help.ledger import WorkerReport
 from sa_atp.protocol.job.serial import serial_distance
+from sa_atp.protocol.log import help_fields
+from sa_atp.protocol.log.event import nobody
+from sa_atp.protocol.log.server_events import Decided, RevokeAsked
 from sa_atp.protocol.packets.control import MalformedError, encode
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.help_messages import (
@@ -41,6 +44,8 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     else:
         member.helping = number or member.helping
         reply = _decide(job, member.rank, request, now_us)
+    if job.log is not nobody:  # what is believed takes time to write down
+        job.log(_as_event(job, member.rank, request, reply, late=late))
     hold, helps = job.ledger.advice(member.rank)
     reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
     if levels > 1:
@@ -53,8 +58,18 @@ def revocations(job: Job) -> Iterator[Burst]:
     """Datagrams with the revocations that the ledger has decided on."""
     while job.ledger.to_revoke:
         rank, step, held = job.ledger.to_revoke.popleft()
+        job.log(RevokeAsked(step, rank, held))
         packet = encode(Revoke(step=step, held=held), request=0, job=job.number, epoch=job.epoch, reply=True)
         yield Burst.of(job.members[rank].address, packet)
+
+
+def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, *, late: bool) -> Decided:
+    said = help_fields.of_question(asked) | help_fields.of_answer(answer)
+    believed = job.ledger.believed(asked.step)
+    return Decided(
+        asked.step, rank, help_fields.kind(asked), help_fields.kind(answer), late,
+        each_us=believed.each_us, all_begun=believed.begun, all_held=believed.held, free=believed.free, **said,
+    )  # fmt: skip
 
 
 def _nothing(request: WorkRequest) -> HelpAnswer:

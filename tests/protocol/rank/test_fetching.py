@@ -26,6 +26,7 @@ class Missing:
 
     first_seq: int = 1000
     pending: Mask = field(default_factory=lambda: np.ones(FRAGMENTS, bool))
+    index: int = 0
 
     def oldest_pending(self) -> int | None:
         found = np.flatnonzero(self.pending)

@@ -44,6 +44,7 @@ class MininetNetwork:
         pcap: bool = False,
         seed: int = 1,
         tell: Callable[[str], None] | None = None,
+        log: Path | None = None,
     ) -> None:
         """Args:
         switch: "embedded" or "bmv2".
@@ -51,6 +52,7 @@ class MininetNetwork:
         logs: folder for logs, and for pcap files of switch ports.
         seed: of the links' random faults.
         tell: see processes.Group.
+        log: folder for logs of decisions; None: nothing is logged.
 
         Raises: MissingPartError, UserError.
         """
@@ -58,6 +60,8 @@ class MininetNetwork:
         self.switch = switch
         self.build = {"lanes": lanes, "contributions": contributions}
         self._build_arguments = ["--lanes", str(lanes), "--contributions", str(contributions)]
+        self.log = None if log is None else log.absolute()
+        self._log_arguments = [] if log is None else ["--log", str(self.log)]
         self.slots = slots
         self.slots_per_job = slots_per_job
         self.logs = logs
@@ -203,7 +207,7 @@ class MininetNetwork:
         self.server = self.start(
             place.name, "parameter server",
             ["sa_atp", "ps", "--listen", address, "--switches", str(file), *self._build_arguments,
-             "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job)],
+             "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job), *self._log_arguments],
         )  # fmt: skip
         self.server.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
@@ -213,8 +217,9 @@ class MininetNetwork:
         place = self.layout.server
         address = f"{place.ip}:{PLAIN_PORT}"
         process = self.start(
-            place.name, "plain parameter server", ["sa_atp", "ps", "--listen", address, *self._build_arguments]
-        )
+            place.name, "plain parameter server",
+            ["sa_atp", "ps", "--listen", address, *self._build_arguments, *self._log_arguments],
+        )  # fmt: skip
         process.answer(READY_TIMEOUT_S)
         return f"udp://{address}"
 

@@ -1,7 +1,6 @@
 """The Mininet backend: runs a plan in an emulated network."""
 
 import itertools
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.processes import Process
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.lab.runs.tasks import job_name
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
@@ -46,13 +46,14 @@ def check(plan: Plan, plan_path: Path) -> NetworkLayout:
     return layout
 
 
-def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[PolicyRun]:
+def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
     Args:
         plan_path: as for `check`.
-        folder: for logs.
+        folder: for the output of processes.
         progress: called with the current stage.
+        log: folder for logs of decisions; None: nothing is logged.
 
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
@@ -69,6 +70,7 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress) -> list[P
         pcap=plan.switch.pcap,
         seed=plan.run.seed,
         tell=progress,
+        log=log,
     ) as network:
         return _MininetRun(plan, network, folder, progress).all()
 
@@ -124,7 +126,8 @@ class _MininetRun:
                 "repetition": number,
                 "server": server,
                 "parameters": self.parameters,
-                "job": f"{policy}-{number}-{os.getpid()}",
+                "job": job_name(policy, number),
+                "log": None if self.network.log is None else str(self.network.log),
                 "key": secrets.token_hex(),
                 "store": [places[0].ip, STORE_PORT + self.stores],
             }

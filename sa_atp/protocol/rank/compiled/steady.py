@@ -41,6 +41,7 @@ class Steady:
         self._round_trip, self._window = connection.round_trip, connection.window
         self._probe_timer, self._stats = connection.probe_timer, connection.stats
         self._recovery, self._receiver, self._common = recovery, receiver, common
+        self._window_log = connection.window_log
         self._operation: Operation | None = None
         flow = self._flow = table(Flow, 1)[0]
         flow["size"] = size_of(Kind.DATA, member.lanes, member.contribution_bits)
@@ -129,6 +130,8 @@ class Steady:
         (group,), stats, flow, sent = operation.groups, self._stats, self._flow, self._under_way.sent
         for name, (kind, known) in self._records(operation, group).items():
             set_values(kind, known, flow[name].item())
+        if self._window_log is not None:
+            self._window_log.note("stream")
         stats.results += int(flow["results"])
         stats.congested += int(flow["congested"])
         stats.probe_replies += int(flow["answered"])

@@ -7,6 +7,8 @@ from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.log.event import nobody
+from sa_atp.protocol.log.rank_events import SumDone
 from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.common_case import Taken
@@ -30,6 +32,7 @@ class Receiver:
     def __init__(self, connection: Connection, recovery: Recovery, fetching: Fetching) -> None:
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
+        self._log, self._window_log = connection.log, connection.window_log
         self._member = member = connection.membership
         self._fan_in = words_of(member.fan_in, member.contribution_bits)
         self._common = connection.common
@@ -160,7 +163,11 @@ class Receiver:
     def _finish(self, operation: Operation) -> None:
         self._operations.finish(operation)
         self._recovery.forget(operation)
-        self._stats.chunks_redone += int(np.count_nonzero(operation.attempt))
+        redone = int(np.count_nonzero(operation.attempt))
+        self._stats.chunks_redone += redone
+        if self._log is not nobody:
+            window, smoothed_us = self._window, self._round_trip.smoothed_us
+            self._log(SumDone(operation.index, redone, int(window.network), int(window.slots), smoothed_us))
         self._events.append(OperationDone(operation.index))
         self._operations.open_waiting()
 
@@ -202,6 +209,8 @@ class Receiver:
         self._probe_timer.on_news(now_us)
         self._recovery.on_results(now_us)
         self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us, left)
+        if self._window_log is not None:
+            self._window_log.note("mark")
 
     def _time_ps_round_trip(self, seq: int, now_us: int) -> None:
         """How long a sum took that the parameter server has finished."""

@@ -8,6 +8,8 @@ import numpy as np
 from sa_atp.basics.arrays import ByteRows, Numbers
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import serial_distance
+from sa_atp.protocol.log.event import nobody
+from sa_atp.protocol.log.rank_events import Resent
 from sa_atp.protocol.numbers.fragments import Run
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, size_of
@@ -58,6 +60,7 @@ class Sender:
     """Chooses and writes contributions, of all operations of a connection."""
 
     def __init__(self, connection: Connection, recovery: Recovery) -> None:
+        self._log = connection.log
         self.room: ByteRows | None = None
         """uint8[most of a burst, size], where each is written over the one before; None: each has its own array."""
         self.has_more = False
@@ -143,7 +146,7 @@ class Sender:
                 rules = rules or _Rules(packets, self._member)
                 run = next(operation.plan.runs(place, end))
                 rules.write(at, operation, group, run)
-                rules.write_flags(at, run, self._flags(group, run))
+                rules.write_flags(at, run, self._flags(operation, group, run))
                 at, place = at + len(run), run.end
             group.on_sent(first, end, now_us, answer_us(self._round_trip))
             self._stats.on_behalf += end - first if group.on_behalf else 0
@@ -161,7 +164,7 @@ class Sender:
         self._stats.fragments_sent += written
         return written
 
-    def _flags(self, group: ContributionGroup, run: Run) -> Numbers | int:
+    def _flags(self, operation: Operation, group: ContributionGroup, run: Run) -> Numbers | int:
         """Flags of each fragment of a run, and their counters."""
         flags = int(Flag.ON_BEHALF) if group.bypass_leaf else 0
         if group.is_poisoned(run):
@@ -172,6 +175,9 @@ class Sender:
             self._stats.fragments_sent += len(run)
             return flags
         self._stats.fragments_sent += int((tries == 0).sum())
-        self._stats.retransmitted += int((tries > 0).sum())
-        self._stats.resends += int((tries >= RESEND_AFTER_TRIES).sum())
+        again, hand_over = int((tries > 0).sum()), int((tries >= RESEND_AFTER_TRIES).sum())
+        self._stats.retransmitted += again
+        self._stats.resends += hand_over
+        if self._log is not nobody:
+            self._log(Resent(operation.index, hex(group.bits), run.first, run.end - 1, again, hand_over))
         return self._leaf.flags(flags, tries, group.flush[run.first : run.end])

@@ -9,6 +9,8 @@ import numpy as np
 from sa_atp.basics.arrays import Mask
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import FetchAsked
 from sa_atp.protocol.packets.control import Fetch, MalformedError, Recall, encode
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US
@@ -32,8 +34,9 @@ def runs_of(pending: Mask) -> list[tuple[int, int]]:
 
 
 class Fetching:
-    def __init__(self, membership: Membership, answer_us: Callable[[], int]) -> None:
+    def __init__(self, membership: Membership, answer_us: Callable[[], int], log: Log = nobody) -> None:
         """Args: answer_us: how long the parameter server's answers take to come; 0: not known."""
+        self._log = log
         self.packets: deque[Burst] = deque()
         """Questions and results, for the parameter server."""
         self._member = membership
@@ -88,6 +91,7 @@ class Fetching:
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
+            self._log(FetchAsked(operation.index, (first + runs[0][0]) & SEQ_MASK, sum(b - a for a, b in runs)))
             return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
         return []
 

@@ -8,12 +8,15 @@ contributed a part of what we wanted to add, so we add the rest by itself.
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 
 from sa_atp.basics.arrays import Indices
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.serial import SEQ_MASK
+from sa_atp.protocol.log.event import nobody
+from sa_atp.protocol.log.rank_events import Answered, FragmentsAsked, LeafLeft, Lost, Overdue
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.question_numbers import question_number
@@ -51,6 +54,7 @@ class Recovery:
     """Finds what must be sent again, of all operations of a connection."""
 
     def __init__(self, connection: Connection) -> None:
+        self._log, self._window_log = connection.log, connection.window_log
         self.packets: deque[Burst] = deque()
         """Probes to send."""
         self._member, self._leaf = connection.membership, connection.leaf
@@ -92,20 +96,21 @@ class Recovery:
             return
         if self._leaf.hides(group):
             # our leaf would answer, past which these were sent
-            self._on_loss(self._lose_by_order(group, late), now_us)
+            self._on_loss(self._lose_by_order(operation, group, late), now_us)
             return
         if results_flow(self.asking, self._round_trip, now_us) and not group.has_work:
             # They would not take anybody's place on the link, and the end is waited for.
             at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
-            self._lose_by_order(group, late[at_once])
+            self._lose_by_order(operation, group, late[at_once])
             late = late[~at_once]
         if len(late):
             self._ask_for(operation, late[:room].tolist(), now_us)
 
-    def _lose_by_order(self, group: ContributionGroup, late: Indices) -> int:
+    def _lose_by_order(self, operation: Operation, group: ContributionGroup, late: Indices) -> int:
         lost = group.mark_lost(late)
         self._stats.lost_by_order += lost
         if lost:
+            self._log(Lost(operation.index, hex(group.bits), "order", int(late[0]), int(late[-1]), lost))
             self._expect_losses()
         return lost
 
@@ -116,6 +121,8 @@ class Recovery:
         if lost:
             self._expect_losses()
             self._window.on_loss(lost, self._round_trip.empty_share, now_us, self._round_trip.smoothed_us)
+            if self._window_log is not None:
+                self._window_log.note("loss")
 
     # --- by asking ----------------------------------------------------------------------------------------------------
 
@@ -132,6 +139,8 @@ class Recovery:
             group.ask_again_us[locals_] = now_us + answer_us(self._round_trip)
         self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)
         self._stats.probes += len(locals_)
+        if self._log is not nobody:
+            self._log(FragmentsAsked(operation.index, min(locals_), max(locals_), len(locals_), tells))
         self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
     def until_question(self, now_us: int) -> int | None:
@@ -260,6 +269,9 @@ class Recovery:
             return None
         from_server = bool(flags & Flag.FROM_PS)
         elapsed_us = now_us - question.asked_us
+        if self._log is not nobody:
+            by: Literal["switch", "parameter server"] = "parameter server" if from_server else "switch"
+            self._log(Answered(operation.index, local, hex(bits), by, elapsed_us))
         if from_server:
             if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
                 # where no switch aggregates, contributions go by the same path
@@ -273,6 +285,8 @@ class Recovery:
         heard = max(left, 1)
         marked = heard if flags & Flag.CONGESTION else 0
         self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
+        if self._window_log is not None:
+            self._window_log.note("mark")
         if not from_server and not question.again:
             self._find_lost_questions(question, now_us)
         if question.is_passed or (from_server and question.reused) or not operation.pending[local]:
@@ -289,6 +303,7 @@ class Recovery:
             operation = lost.operation
             if not operation.pending[lost.local]:
                 continue
+            self._log(Overdue(operation.index, lost.local, now_us - lost.asked_us))
             self._expect_losses()
             if lost.tells:
                 self.ask(operation, lost.local, now_us)
@@ -317,7 +332,7 @@ class Recovery:
                 held = False
                 if group.exclude(local, bits):
                     group.resend_next(local)
-                    lost += group.mark_lost(np.array([local]))
+                    lost += self._lose_by_question(operation, group, np.array([local]))
                     self._ask_each(operation, group, oldest, now_us)
                     continue
                 if group.held[local] and bits != self._member.fan_in:
@@ -325,7 +340,7 @@ class Recovery:
                 gone = np.array([local])
                 if self._leaf.hides(group):  # asking for the others would not tell what became of them
                     gone = group.unknown(operation.pending, oldest, NEVER, question.behind, FOR_EVER)
-                lost += group.mark_lost(gone)
+                lost += self._lose_by_question(operation, group, gone)
                 not_there += bits != self._member.fan_in
                 if not flows:  # what happened to it may have happened to others
                     group.late_up_to = max(group.late_up_to, question.behind)
@@ -340,7 +355,6 @@ class Recovery:
                     waiting = group.waiting(operation.pending, oldest, question.asked_us)
                     group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
         if lost:
-            self._stats.lost_by_probe += lost
             self._expect_losses()
             self._on_loss(not_there, now_us)
             self._probe_timer.on_loss()
@@ -357,6 +371,14 @@ class Recovery:
         # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
         send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
         return WaitingFor(operation.index, missing, SendProgress(operation.missing_share, send_us))
+
+    def _lose_by_question(self, operation: Operation, group: ContributionGroup, gone: Indices) -> int:
+        """Gives fragments up for lost that the switch does not hold. Returns: how many were not given up before."""
+        lost = group.mark_lost(gone)
+        self._stats.lost_by_probe += lost
+        if lost:
+            self._log(Lost(operation.index, hex(group.bits), "question", int(gone[0]), int(gone[-1]), lost))
+        return lost
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
@@ -414,6 +436,7 @@ class Recovery:
             if group.bypass_leaf or oldest is None:
                 continue
             group.bypass_leaf = True
+            self._log(LeafLeft(operation.index, hex(group.bits)))
             waiting = group.waiting(operation.pending, oldest, now_us + 1)
             if len(waiting):
                 self.ask(operation, int(waiting[0]), now_us)

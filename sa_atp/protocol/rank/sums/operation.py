@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import Exponents, Integers, Lanes, Values
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import dequantise, largest, poisoned
 from sa_atp.protocol.numbers.scaling import (
@@ -58,6 +60,7 @@ class Operation(Progress):
         key: object | None,
         buffers: Buffers,
         under_way: UnderWay,
+        log: Log = nobody,
     ) -> None:
         """Args:
         index: number of the operation in the job.
@@ -69,6 +72,7 @@ class Operation(Progress):
         under_way: of all operations, which this counts itself in.
         """
         super().__init__(first_seq, tag_of(index, plan.values))
+        self._log = log
         self.index = index
         self.plan = plan
         self.contributions = contributions
@@ -179,6 +183,7 @@ class Operation(Progress):
         if run.attempt > self.attempt[chunk] or self.exponent[chunk] == UNKNOWN:
             # A stage that this rank has not reached yet: the others have, so go there.
             self._leave(chunk)
+            self._log(ScaleAgreed(self.index, chunk, run.attempt, exponent, "result"))
             self._know(chunk, run.attempt, exponent)
         if exponent != self.exponent[chunk]:
             return 0, NEVER
@@ -235,6 +240,11 @@ class Operation(Progress):
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
         return fresh, newest_us
+
+    @property
+    def foretold(self) -> int:
+        """How many chunks have a history that says their exponent."""
+        return int(np.count_nonzero(self._from_history))
 
     @property
     def is_foretold(self) -> bool:
@@ -366,7 +376,9 @@ class Operation(Progress):
             self._history[chunk] = after_zeros()
             self._accept(chunk)
         else:
-            self._know(chunk, attempt, gathered_exponent(code, self.contributions))
+            exponent = gathered_exponent(code, self.contributions)
+            self._log(ScaleAgreed(self.index, chunk, attempt, exponent, "gathered"))
+            self._know(chunk, attempt, exponent)
 
     def _leave(self, chunk: int) -> None:
         """Gives up what the chunk still waits for in its current attempt."""
@@ -395,6 +407,7 @@ class Operation(Progress):
         bad = poisoned(top)
         predicted = self._history[chunk] if attempt == 0 and self._from_history[chunk] else None
         if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
+            self._log(ChunkRedone(self.index, chunk, used, "does not fit" if bad else "too coarse"))
             self._superseded[chunk] = (used, self._sums_of(chunk).copy())
             for group in self.groups:
                 group.forget_chunk(attempt, chunk)
@@ -407,6 +420,8 @@ class Operation(Progress):
             after.after_sum(used, top, self.contributions)
         else:
             self._history[chunk] = after_gather(used, top, self.contributions)
+        if attempt:
+            self._log(ChunkAccepted(self.index, chunk, used))
         self._accept(chunk)
 
     def _changed(self, chunk: int, sums: Integers) -> Changed:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from sa_atp.basics.arrays import Values
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.log.event import Log, nobody
+from sa_atp.protocol.log.rank_events import SumOpened
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
@@ -36,7 +38,8 @@ class Operations:
     Inside, sequence numbers are *places*: counted from the job's first one, without wrapping around.
     """
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, log: Log = nobody) -> None:
+        self._log = log
         self.under_way = UnderWay()
         self._member = membership
         self._begun = 0  # operations
@@ -90,7 +93,10 @@ class Operations:
                 key=waiting.key,
                 buffers=self._buffers,
                 under_way=self.under_way,
+                log=self._log,
             )
+            plan, foretold = waiting.plan, operation.foretold
+            self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
             self._opened += 1
             self._open[waiting.index] = self._active[waiting.index] = operation
             for group in waiting.groups:

@@ -1,0 +1,1 @@
+"""Logs of decisions as files: `writing`, `reading`. (docs/log.md)"""

@@ -1,0 +1,56 @@
+"""What an event of the log is, and where connections put theirs. (docs/log.md)
+
+A connection is given a `Log`, as it is given the time. It calls it once a decision, and never looks at what comes of it.
+The log adds the time, by the clock that the connection has its own from.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, ClassVar
+
+from msgspec import Meta, Struct
+
+
+class Event(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A decision. Fields that have their default value are left out of the line."""
+
+    name: ClassVar[str]
+    """category:what, as the line says it."""
+
+
+Log = Callable[[Event], None]
+
+
+def nobody(event: Event) -> None:
+    """The log of a connection that nobody listens to."""
+
+
+def of_nobody(job: str) -> Log:
+    """The log of a job of which nobody listens. Args: its name."""
+    return nobody
+
+
+# --- what fields are ------------------------------------------------------------------------------------------------------
+
+Microseconds = Annotated[int, Meta(ge=0, description="microseconds")]
+Operation = Annotated[int, Meta(ge=0, description="the sum's number in its job, counted by each rank alike")]
+Place = Annotated[int, Meta(ge=0, description="a fragment, counted within its sum")]
+Fragments = Annotated[int, Meta(ge=0, description="fragments")]
+Chunk = Annotated[int, Meta(ge=0, description="a chunk, counted within its sum")]
+Attempt = Annotated[int, Meta(ge=0, le=1, description="0; 1: done again")]
+Exponent = Annotated[int, Meta(ge=-128, le=127, description="values are multiplied by 2 to this power")]
+Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF, description="sequence number of a fragment")]
+Contributions = Annotated[str, Meta(pattern="^0x[0-9a-f]+$", description="contributions, as a bitmap in hexadecimal")]
+Rank = Annotated[int, Meta(ge=0, description="a rank")]
+Ranks = Annotated[list[Rank], Meta(description="ranks")]
+Step = Annotated[int, Meta(ge=0, description="the step, as the ledger counts")]
+Count = Annotated[int, Meta(ge=0, description="a number of them")]
+MicroBatches = Annotated[int, Meta(ge=0, description="micro-batches")]
+Epoch = Annotated[int, Meta(ge=0, le=255, description="the job's epoch")]
+Address = Annotated[str, Meta(description="HOST:PORT")]
+Words = Annotated[str, Meta(description="in words, for people")]
+Yes = Annotated[bool, Meta(description="whether that is so")]
+
+
+def place(address: tuple[str, int]) -> str:
+    """HOST:PORT, as fields have it."""
+    return f"{address[0]}:{address[1]}"

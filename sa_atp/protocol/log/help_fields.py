@@ -1,0 +1,23 @@
+"""What questions and answers about help say, as fields of events: a rank and the parameter server log the same."""
+
+from typing import Any
+
+from sa_atp.protocol.packets.help_messages import Claim, HelpAnswer, Idle, Offer
+
+QUESTION, ANSWER = ("begun", "held", "busy_us"), ("until", "over", "shard", "micro_batches", "backup", "again_us")
+
+
+def of_question(question: Claim | Offer | Idle) -> dict[str, Any]:
+    """begun, held, busy_us, missing: those that this kind of question has."""
+    missing = {"missing": hex(question.missing)} if isinstance(question, Offer) else {}
+    return {name: getattr(question, name) for name in QUESTION if hasattr(question, name)} | missing
+
+
+def of_answer(answer: HelpAnswer | None) -> dict[str, Any]:
+    """until, over, shard, micro_batches, backup, again_us: those that this kind of answer has."""
+    return {name: getattr(answer, name) for name in ANSWER if hasattr(answer, name)}
+
+
+def kind(message: Claim | Offer | Idle | HelpAnswer) -> Any:
+    """claim, offer, idle; granted, work, nothing, noted."""
+    return type(message).__name__.lower()

@@ -1,0 +1,172 @@
+"""The log as text: a line of JSON that says whose it is, and one for each event. (docs/log.md)
+
+The names are those of qlog (draft-ietf-quic-qlog-main-schema), and so is the order: version and format, one trace with a
+vantage point, events with `time`, `name` and `data`.
+"""
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from sa_atp.protocol.log import rank_events, server_events
+from sa_atp.protocol.log.event import Event
+from sa_atp.protocol.log.rank_events import StoodStill
+
+PARAMETER_SERVER = "parameter server"
+
+
+def _kinds(module: Any) -> dict[str, type[Event]]:
+    found = [k for k in vars(module).values() if isinstance(k, type) and issubclass(k, Event) and k is not Event]
+    return {kind.name: kind for kind in found}
+
+
+RANK_KINDS = _kinds(rank_events)
+SERVER_KINDS = _kinds(server_events) | {StoodStill.name: StoodStill}
+KINDS = RANK_KINDS | SERVER_KINDS
+"""All events, by name."""
+CATEGORIES = tuple(dict.fromkeys(name.partition(":")[0] for name in KINDS))
+
+
+class ReferenceTime(Struct, frozen=True, omit_defaults=True):
+    clock_type: Literal["monotonic", "virtual"]
+    wall_clock_time: str | None = None
+    """The date and time when the clock showed `time_us`, in UTC (RFC 3339); None: the clock is not of this world."""
+    time_us: int = 0
+
+
+class VantagePoint(Struct, frozen=True, omit_defaults=True):
+    name: str
+    """ "rank 2", or "parameter server"."""
+    type: Literal["client", "server"]
+    rank: int | None = None
+
+
+class Trace(Struct, frozen=True):
+    vantage_point: VantagePoint
+    reference_time: ReferenceTime
+    title: str
+    """The job's name."""
+    time_unit: Literal["us"] = "us"
+    protocol_type: tuple[str, ...] = ("SA-ATP",)
+
+
+class Header(Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    qlog_version: Literal["0.3"] = "0.3"
+    qlog_format: Literal["SA-ATP NDJSON"] = "SA-ATP NDJSON"
+    title: str
+    trace: Trace
+
+
+def header(job: str, rank: int | None, clock: ReferenceTime) -> Header:
+    """Args: rank: whose log it is; None: the parameter server's."""
+    name = PARAMETER_SERVER if rank is None else f"rank {rank}"
+    point = VantagePoint(name, "server" if rank is None else "client", rank)
+    return Header(title=f"{name} of job {job}", trace=Trace(point, clock, job))
+
+
+class _Line(Struct, frozen=True):
+    time: int
+    name: str
+    data: Raw
+
+
+class _Written(Struct, frozen=True):
+    time: int
+    name: str
+    data: Event
+
+
+class BadLine(ValueError):
+    """A line is none of a log; the message says why."""
+
+
+_encoder = msgspec.json.Encoder(enc_hook=lambda value: value.item(), order=None)  # NumPy's integers are numbers as well
+_lines = msgspec.json.Decoder(_Line)
+_headers = msgspec.json.Decoder(Header)
+_decoders = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
+
+
+def encode_header(first: Header) -> bytes:
+    return _encoder.encode(first) + b"\n"
+
+
+def encode(time_us: int, event: Event) -> bytes:
+    return _encoder.encode(_Written(time_us, event.name, event)) + b"\n"
+
+
+def decode_header(line: bytes) -> Header:
+    """Raises: BadLine."""
+    try:
+        return _headers.decode(line)
+    except msgspec.MsgspecError as error:
+        raise BadLine(f"not the first line of a log: {error}") from None
+
+
+def decode(line: bytes) -> tuple[int, Event]:
+    """When, in microseconds, and what. Raises: BadLine: not an event that is declared."""
+    try:
+        found = _lines.decode(line)
+        if found.name not in KINDS:
+            raise BadLine(f"no event is called {found.name!r}")
+        return found.time, _decoders[found.name].decode(found.data)
+    except msgspec.MsgspecError as error:
+        raise BadLine(f"not an event: {error}") from None
+
+
+# --- for people -----------------------------------------------------------------------------------------------------------
+
+
+def fields(event: Event) -> dict[str, Any]:
+    """The fields of an event that have something to say, as JSON-able data."""
+    found: dict[str, Any] = msgspec.to_builtins(event, enc_hook=lambda value: value.item())
+    return found
+
+
+def tables() -> str:
+    """All events as Markdown, from the declaration: what docs/log.md has."""
+    parts = []
+    for title, kinds in (("A rank", RANK_KINDS), ("The parameter server", SERVER_KINDS)):
+        parts.append(f"## {title}\n")
+        parts.extend("\n".join(_described(kind)) for kind in kinds.values())
+    return "\n".join(parts)
+
+
+def _described(kind: type[Event]) -> Iterator[str]:
+    yield f"### `{kind.name}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n"
+    declared = msgspec.structs.fields(kind)
+    if declared:
+        yield "| field | type | |\n|---|---|---|"
+    for field in declared:
+        name = f"`{field.name}`" + ("" if field.required else ", optional")
+        yield f"| {name} | {_type(field.type)} | {_meaning(field.type)} |"
+    yield ""
+
+
+def _parts(kind: Any) -> tuple[Any, str]:
+    """A type without its description, and that; of what may be None the rest."""
+    if get_origin(kind) is Annotated:
+        inner, *metas = get_args(kind)
+        said = [m.description for m in metas if isinstance(m, Meta) and m.description]
+        return inner, said[0] if said else ""
+    known = [part for part in get_args(kind) if part is not type(None)]
+    if len(known) == 1 and len(get_args(kind)) == 2:
+        return _parts(known[0])
+    return kind, ""
+
+
+def _type(kind: Any) -> str:
+    plain, _ = _parts(kind)
+    if get_origin(plain) is Literal:
+        return "one of " + ", ".join(f"`{value}`" for value in get_args(plain))
+    if get_origin(plain) is list:
+        return "array of " + {"integer": "integers"}.get(_type(get_args(plain)[0]), "arrays")
+    return {int: "integer", str: "text", bool: "true or false", float: "number"}[plain]
+
+
+def _meaning(kind: Any) -> str:
+    return _parts(kind)[1]

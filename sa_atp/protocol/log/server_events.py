@@ -1,0 +1,211 @@
+"""What the parameter server logs, in a log for each job: one class an event, as in `rank_events`. (docs/log.md)"""
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import Meta, field
+
+from sa_atp.protocol.log.event import (
+    Address,
+    Contributions,
+    Count,
+    Epoch,
+    Event,
+    Fragments,
+    MicroBatches,
+    Microseconds,
+    Rank,
+    Ranks,
+    Seq,
+    Step,
+    Words,
+    Yes,
+)
+
+# --- membership -----------------------------------------------------------------------------------------------------------
+
+
+class Joined(Event, frozen=True):
+    """A rank has asked to be in the job. (protocol section 7.1)"""
+
+    name: ClassVar[str] = "membership:joined"
+    rank: Rank
+    epoch: Epoch
+    address: Address
+    missing: Ranks
+
+
+class TurnedAway(Event, frozen=True):
+    """A rank that asks to be in the job is refused: what it says is not what the others say."""
+
+    name: ClassVar[str] = "membership:refused"
+    rank: Rank
+    why: Words
+
+
+class Doubted(Event, frozen=True):
+    """Ranks are silent for longer than usual: their hosts are asked whether anybody is there. (protocol section 7.4)"""
+
+    name: ClassVar[str] = "membership:doubted"
+    ranks: Ranks
+
+
+class Dropped(Event, frozen=True):
+    """Ranks that are gone are not waited for any more: the job has not begun."""
+
+    name: ClassVar[str] = "membership:dropped"
+    ranks: Ranks
+    why: Words
+
+
+class LeaveAsked(Event, frozen=True):
+    """A rank will contribute no more, and wants to go."""
+
+    name: ClassVar[str] = "membership:leave_asked"
+    rank: Rank
+    oldest: Seq
+
+
+class LetGo(Event, frozen=True):
+    """A rank may go: nobody needs its sums. (protocol section 7.6)"""
+
+    name: ClassVar[str] = "membership:let_go"
+    rank: Rank
+
+
+class JobFailed(Event, frozen=True):
+    """The job's epoch is over, and every rank is told why: ranks are lost or have restarted, or disagree."""
+
+    name: ClassVar[str] = "membership:job_failed"
+    epoch: Epoch
+    reason: Annotated[str, Meta(description="as the message says it (protocol section 9.2)")]
+    ranks: Ranks
+    why: Words
+
+
+class JobEnded(Event, frozen=True):
+    """All ranks have left."""
+
+    name: ClassVar[str] = "membership:job_ended"
+    epoch: Epoch
+
+
+# --- switches -------------------------------------------------------------------------------------------------------------
+
+
+class InstallAsked(Event, frozen=True):
+    """All ranks are here: switches are to be told of the job."""
+
+    name: ClassVar[str] = "switch:install_asked"
+    epoch: Epoch
+    slot_base: Count
+    slot_count: Count
+
+
+class Installed(Event, frozen=True):
+    """The switches know the job, and its ranks are welcome."""
+
+    name: ClassVar[str] = "switch:installed"
+    epoch: Epoch
+    leaves: Annotated[list[Ranks], Meta(description="for each leaf, the ranks below it")] | None = None
+
+
+class InstallRefused(Event, frozen=True):
+    """A switch cannot take the job."""
+
+    name: ClassVar[str] = "switch:refused"
+    epoch: Epoch
+    why: Words
+
+
+class Removed(Event, frozen=True):
+    """Switches may forget the job's epoch."""
+
+    name: ClassVar[str] = "switch:removed"
+    epoch: Epoch
+
+
+class SwitchRestarted(Event, frozen=True):
+    """A switch was not as it should be, as after a restart; says who looks after it, once a second. Logged for all jobs."""
+
+    name: ClassVar[str] = "switch:restarted"
+    why: Words
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------------
+
+
+class FinishedHere(Event, frozen=True):
+    """The parameter server has finished sums that the switch could not hold, or has handed over. (protocol section 7.2)"""
+
+    name: ClassVar[str] = "sum:finished_here"
+    first: Seq
+    last: Seq
+    count: Fragments
+
+
+class Seat(Event, frozen=True):
+    """A rank asks for a seat in a step's sum; no seat: it is not in it. (protocol section 10.6)"""
+
+    name: ClassVar[str] = "sum:seat"
+    step: Step
+    rank: Rank
+    seat: Annotated[int, Meta(ge=0, description="a seat")] | None = None
+
+
+class Fetched(Event, frozen=True):
+    """A rank asks for results that others have. (protocol section 5.6)"""
+
+    name: ClassVar[str] = "recovery:fetched"
+    rank: Rank
+    first: Seq
+    count: Fragments
+
+
+# --- help -----------------------------------------------------------------------------------------------------------------
+
+PerRank = list[int]
+
+
+class Decided(Event, frozen=True):
+    """The ledger answers a rank: what it was told, what it believes of all ranks after that, and who gets what.
+
+    late: the question was overtaken by a newer one, and gets no answer that gives anything away. (protocol section 10.2)
+    """
+
+    name: ClassVar[str] = "help:decided"
+    step: Step
+    rank: Rank
+    asked: Literal["claim", "offer", "idle"]
+    answer: Literal["granted", "work", "nothing", "noted"]
+    late: Yes = False
+    begun: MicroBatches | None = None
+    held: MicroBatches | None = None
+    busy_us: Microseconds | None = None
+    until: MicroBatches | None = None
+    over: Yes | None = None
+    missing: Contributions | None = None
+    shard: Rank | None = None
+    micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")] | None = None
+    backup: Yes | None = None
+    again_us: Microseconds | None = None
+    each_us: Annotated[PerRank, Meta(description="of each rank, microseconds for a micro-batch; 0: not known")] = field(
+        default_factory=list
+    )
+    all_begun: Annotated[PerRank, Meta(description="of each rank, micro-batches of its own that it has begun")] = field(
+        default_factory=list
+    )
+    all_held: Annotated[PerRank, Meta(description="of each rank, micro-batches of its own that are its")] = field(
+        default_factory=list
+    )
+    free: Annotated[PerRank, Meta(description="of each shard, micro-batches that are nobody's")] = field(
+        default_factory=list
+    )
+
+
+class RevokeAsked(Event, frozen=True):
+    """A rank is to leave to others what it need not hold of its own shard."""
+
+    name: ClassVar[str] = "help:revoke_asked"
+    step: Step
+    rank: Rank
+    held: MicroBatches
