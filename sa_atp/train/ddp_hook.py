@@ -9,6 +9,8 @@ rebuilds its buckets; then nothing is predicted, and magnitudes are gathered ane
 
 With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples in place of
 that, and what the ranks measured is summed behind the last bucket.
+
+Of each step the sum of the last bucket says who was slow (`SaAtpState.stragglers`): so what is counted there are steps.
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the classes themselves.
@@ -38,9 +40,10 @@ def sa_atp_hook(
     key = ("ddp", bucket.index(), buffer.numel())
     batches = state.batches
     if batches is None:
-        return sum_in_background(state, buffer, key=key, scale=1.0 / state.communicator.membership.world_size)
+        scale = 1.0 / state.communicator.membership.world_size
+        return sum_in_background(state, buffer, key=key, scale=scale, measured=bucket.is_last())
     batches.check(state.communicator)
-    future = sum_in_background(state, buffer, key=key, weight=batches.weight)
+    future = sum_in_background(state, buffer, key=key, weight=batches.weight, measured=bucket.is_last())
     if bucket.is_last():
         batches.computed(state.communicator, buffer.device)
     return future

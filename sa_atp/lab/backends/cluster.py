@@ -36,6 +36,7 @@ class LocalCluster:
         listen: Address = (LOOPBACK, 0),
         captures: Path | None = None,
         dead_after_s: float = 10.0,
+        stragglers: bool = False,
     ) -> None:
         """Args:
         group: ends the processes.
@@ -46,6 +47,7 @@ class LocalCluster:
         listen: address of the parameter server; port 0 is any free one. The switch takes packets on the same IP address.
         captures: folder for a pcap file of the switch's port; default: none is written.
         dead_after_s: silence after which a worker counts as lost.
+        stragglers: the parameter server says who was slow, a line for each job; somebody has to read them.
         """
         self._group = group
         self._logs = logs
@@ -54,6 +56,7 @@ class LocalCluster:
         self._slots_per_job = slots_per_job or min(slots, slots_of(lanes))
         self._listen = listen
         self._dead_after_s = dead_after_s
+        self._stragglers = ["--stragglers"] if stragglers else []
         arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
         if captures is not None:
             arguments += ["--pcap", str(captures)]
@@ -73,7 +76,7 @@ class LocalCluster:
                 "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
                 "--switch-address", "{}:{}".format(*self.switch_address), *self._build,
                 "--slots", str(self._slots), "--slots-per-job", str(self._slots_per_job),
-                "--dead-after", str(self._dead_after_s),
+                "--dead-after", str(self._dead_after_s), *self._stragglers,
             ],
             self._logs / "ps.log",
         )  # fmt: skip

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
+from sa_atp.protocol.packets.lateness_messages import MOST_WAITS, AskLateness, JobLateness, Wait
 from sa_atp.protocol.packets.message_fields import (
     LONGEST_TEXT,
     MAX_FETCH,
@@ -114,6 +115,8 @@ class Alive(Message, frozen=True, tag="alive"):
     """Contributions to it that have been handed to the transport; to tell people why a job is stuck."""
     held: Bitmap | None = None
     """Contributions that the switch held when it was last asked; likewise."""
+    waits: Annotated[list[Wait], Meta(max_length=MOST_WAITS)] = field(default_factory=list)
+    """How long it waited for sums that are done since it last said so. (section 7.7)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -197,7 +200,21 @@ class Describe(Message, frozen=True, tag="describe"):
     """As long as the longest answer, so that a forged question makes nobody send more than its forger did."""
 
 
-Request = Join | Alive | Leave | Report | ReportNarrow | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
+Request = (
+    Join
+    | Alive
+    | Leave
+    | Report
+    | ReportNarrow
+    | Fetch
+    | Claim
+    | Offer
+    | Idle
+    | TakeSeat
+    | AskStats
+    | AskLateness
+    | Describe
+)
 
 
 # --- from the parameter server --------------------------------------------------------------------------------------------
@@ -406,6 +423,7 @@ Reply = (
     | Failure
     | Description
     | JobStats
+    | JobLateness
 )
 
 

@@ -27,6 +27,7 @@ from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
+from sa_atp.protocol.server.lateness import Lateness
 from sa_atp.protocol.server.sums import SumStore
 
 FAILURES_KEPT = 8  # the last ones, for those who have not heard
@@ -163,6 +164,7 @@ class Job:
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_mode)
         self.seating = Seats(self.seats)
+        self.lateness = Lateness(self.world_size)
 
     def next_epoch(self) -> None:
         """Everything of the epoch that ends is forgotten, but why it failed; its numbers are not used again."""

@@ -15,6 +15,7 @@ from sa_atp.protocol.job import failures
 from sa_atp.protocol.job.errors import describe_ranks, narrow_path
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.packets.control import (
+    MAX_BYTES,
     Alive,
     AskStats,
     Describe,
@@ -44,6 +45,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.lateness_messages import AskLateness
 from sa_atp.protocol.packets.message_fields import HelpMode
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
@@ -317,6 +319,8 @@ class ParameterServer:
             case AskStats():
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
                 return JobStats(**asdict(job.stats), **helped)
+            case AskLateness():
+                return fitted(job.lateness.told(), MAX_BYTES)
             case Claim() | Offer() | Idle():
                 reply = work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
                 self._out.extend(work_requests.revocations(job))
@@ -333,6 +337,7 @@ class ParameterServer:
         if (sign.given | (sign.held or 0)) & ~job.fan_in:
             raise MalformedError("given or held has contributions that the job does not have")
         job_status.note(member, sign, now_us)
+        job.lateness.take(member.rank, sign.waits)
         disagreement = job.disagreement(member, sign)
         if disagreement is not None:
             self._fail(job, "mismatch", *disagreement)
