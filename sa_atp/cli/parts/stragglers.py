@@ -36,7 +36,7 @@ def _table(found: JobLateness) -> Any:
 
     table = Table(box=None, pad_edge=False)
     for name in ("rank", "late in", "last in", "mean", "total", "computing", "sending", "waited"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", min_width=len(name))
     for each in sorted(found.ranks, key=lambda each: each.rank):
         table.add_row(str(each.rank), str(each.late), str(each.last), *_times(each))
     return table

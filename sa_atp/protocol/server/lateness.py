@@ -48,14 +48,15 @@ class Lateness:
         idle_us = {rank: wait.waited_us - busy_us[rank] for rank, wait in told.items()}
         round_trip_us = median_low(wait.round_trip_us for wait in told.values())
         late_us: dict[int, int] = {}
+        idle_of_others, busy_of_others = _Others(idle_us.values()), _Others(busy_us.values())
         for rank, wait in told.items():
             totals = self._totals[rank]
             totals.waited_us += wait.waited_us
-            behind_us = _of_others(idle_us, rank) - idle_us[rank]
+            behind_us = idle_of_others.median_us(idle_us[rank]) - idle_us[rank]
             if behind_us <= round_trip_us:
                 continue
             late_us[rank] = behind_us
-            sending_us = min(max(0, busy_us[rank] - _of_others(busy_us, rank)), behind_us)
+            sending_us = min(max(0, busy_us[rank] - busy_of_others.median_us(busy_us[rank])), behind_us)
             totals.late += 1
             totals.late_us += behind_us
             totals.sending_us += sending_us
@@ -76,6 +77,15 @@ class Lateness:
         return RankLateness(rank, t.late, t.last, *times)
 
 
-def _of_others(of: Mapping[int, int], rank: int) -> int:
-    """What half of the other ranks or more reach; of a rank that is alone, its own."""
-    return median_low([value for other, value in of.items() if other != rank] or [of[rank]])
+class _Others:
+    """Times of all ranks, sorted once."""
+
+    def __init__(self, times_us: Iterable[int]) -> None:
+        self._sorted_us = sorted(times_us)
+
+    def median_us(self, own_us: int) -> int:
+        """What half of the other ranks or more reach. Args: own_us: of the rank whose others are meant."""
+        middle = max(0, len(self._sorted_us) - 2) // 2  # of the others
+        if own_us > self._sorted_us[middle] or len(self._sorted_us) == 1:
+            return self._sorted_us[middle]
+        return self._sorted_us[middle + 1]

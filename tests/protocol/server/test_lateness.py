@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median_low
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.packets.control import MAX_BYTES, encode
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.lateness_messages import LONGEST_TOTAL_US, LONGEST_WAIT_US, JobLateness, RankLateness, Wait
-from sa_atp.protocol.server.lateness import MOST_WAITING, Lateness
+from sa_atp.protocol.server.lateness import MOST_WAITING, Lateness, _Others
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 TIMES = st.integers(0, LONGEST_WAIT_US)
@@ -74,6 +75,13 @@ def test_whatever_ranks_tell(told: list[tuple[int, int, int, int, int]]) -> None
         assert each.late_us <= sum(waited_us for rank, _, waited_us, *_ in told if rank != each.rank)
     assert sum(each.last for each in result.ranks) <= result.sums
     assert result.verdict
+
+
+@given(st.lists(TIMES, min_size=2, max_size=9))
+def test_half_of_the_others_or_more_reach_it(times_us: list[int]) -> None:
+    for rank, own_us in enumerate(times_us):
+        others_us = times_us[:rank] + times_us[rank + 1 :]
+        assert _Others(times_us).median_us(own_us) == median_low(others_us)
 
 
 @given(st.permutations(range(4)), TIMES)
