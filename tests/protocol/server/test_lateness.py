@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median_low
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.worker import SimWorker
 from sa_atp.protocol.packets.control import MAX_BYTES, encode
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.lateness_messages import LONGEST_TOTAL_US, LONGEST_WAIT_US, JobLateness, RankLateness, Wait
@@ -128,12 +130,20 @@ def run(pipeline: Pipeline, *, late_us: int = 0, slow: float = 1.0, fragments: i
         reduction = Reduction([[rng.normal(size=fragments * 64).astype(np.float32)] for _ in workers], key="gradient")
         for worker in workers:
             begins_us = cluster.clock.now_us + (late_us if worker.membership.rank == 2 else 0)
-            cluster.clock.at(begins_us, lambda worker=worker, reduction=reduction: reduction.start(worker))
-        cluster.run(lambda reduction=reduction: reduction.over)
+            cluster.clock.at(begins_us, partial(_start, reduction, worker))
+        cluster.run(partial(_is_over, reduction))
     left = [worker.leave() for worker in workers]  # which tells the rest
     cluster.run(lambda: all(each.done() for each in left))
     (job,) = cluster.world.server.jobs.values()
     return job.lateness.told()
+
+
+def _start(reduction: Reduction, worker: SimWorker) -> None:
+    reduction.start(worker)
+
+
+def _is_over(reduction: Reduction) -> bool:
+    return reduction.over
 
 
 @pytest.mark.parametrize("fragments", [4, 200])
