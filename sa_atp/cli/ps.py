@@ -15,6 +15,7 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
 from sa_atp.switches import artefacts, lanes_option
 
 if TYPE_CHECKING:
+    from sa_atp.protocol.server.job import Job
     from sa_atp.switches.control.fabric import SwitchPlace
 
 
@@ -54,6 +55,8 @@ def add(subparsers: Any) -> None:
                         help="silence after which a worker counts as lost (default: 10)")  # fmt: skip
     parser.add_argument("--log", type=Path, metavar="DIR",
                         help="log decisions, a file for each job (docs/log.md)")  # fmt: skip
+    parser.add_argument("--stragglers", action="store_true",
+                        help="print a line of JSON about who was slow when a job is over, and at the end")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -92,6 +95,8 @@ def run(options: argparse.Namespace) -> int:
     logs = None if options.log is None else writing.of_process(options.log)
     say("loading kernels (compiled the first time)")
     process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits, logs=logs)
+    if options.stragglers:
+        process.over = _tell_stragglers
     if places:
         say(f"bringing up {plural(len(places), 'switch', 'switches')}")
         process.use_switches(places)
@@ -102,6 +107,12 @@ def run(options: argparse.Namespace) -> int:
     print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
     process.run()
     return 0
+
+
+def _tell_stragglers(job: "Job") -> None:
+    from sa_atp.cli.parts import stragglers
+
+    print(stragglers.as_line(job), flush=True)
 
 
 def say(text: str) -> None:

@@ -102,6 +102,7 @@ def run(options: argparse.Namespace) -> int:
             captures=options.pcap,
             dead_after_s=options.dead_after,
             log=options.log,
+            stragglers=True,
         )
         server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}
@@ -109,15 +110,27 @@ def run(options: argparse.Namespace) -> int:
             environment[writing.VARIABLE] = str(options.log.absolute())
         if options.workers is not None:
             environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
-        if command:
-            return run_command(command, environment, cluster.processes)
         try:
+            if command:
+                status = run_command(command, environment, cluster.processes)
+                _tell_stragglers(cluster)
+                return status
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
             _announce(environment, cluster, logs, build if options.json else None)
             stay(cluster.processes)
         except KeyboardInterrupt:
+            _tell_stragglers(cluster)
+            if command:
+                raise
             say("ended")
     return 0
+
+
+def _tell_stragglers(cluster: "LocalCluster") -> None:
+    from sa_atp.cli.parts import stragglers
+
+    if cluster.server is not None:
+        stragglers.tell(cluster.server.last_lines())
 
 
 def _check_free(address: "Address") -> None:

@@ -37,6 +37,7 @@ from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
+from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import needed_mtu
 from sa_atp.protocol.packets.spec import UDP_PORT, Kind
@@ -217,8 +218,12 @@ class Communicator(Asking):
                 self._driver.give_back()
         future.result()
 
-    def all_reduce_async(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> "Future[Any]":
+    def all_reduce_async(
+        self, array: Any, *, key: object | None = None, scale: float = 1.0, measured: bool = True
+    ) -> "Future[Any]":
         """Like `all_reduce`, in the background. The array must not be touched until the future is done.
+
+        Args: measured: see `begin`.
 
         Returns: a future, whose result is the array, and whose exception is what went wrong. Its callbacks run in threads
         of their own, and may wait for other sums.
@@ -233,7 +238,7 @@ class Communicator(Asking):
             nothing.set_result(array)
             return nothing
         bits = self.membership.bits_of(self.membership.rank)
-        sum_ = self.begin(values.size, key=key, out=values, scale=scale)
+        sum_ = self.begin(values.size, key=key, out=values, scale=scale, measured=measured)
         self.contribute(sum_, [values], bits)
         done: Promise[Any] = Promise(self._callbacks)
 
@@ -248,12 +253,21 @@ class Communicator(Asking):
         add_inline_callback(sum_.future, finish)
         return done
 
-    def begin(self, values: int, *, key: object | None = None, out: Values | None = None, scale: float = 1.0) -> Sum:
+    def begin(
+        self,
+        values: int,
+        *,
+        key: object | None = None,
+        out: Values | None = None,
+        scale: float = 1.0,
+        measured: bool = True,
+    ) -> Sum:
         """Starts a sum without contributing yet; its future's result is float32[values], its exception a TransportError.
 
         Args:
             out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
             scale: the sum is multiplied by this.
+            measured: whether this sum counts in `stragglers`. Every rank must say the same.
 
         Raises: UserError: nothing to sum, an `out` that cannot take the sum, or a key that cannot be compared.
         """
@@ -261,7 +275,7 @@ class Communicator(Asking):
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        sum_ = self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale)
+        sum_ = self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale, measured=measured)
         self._call(lambda: self._session.begin(sum_, key, now_us()))
         return sum_
 
@@ -303,6 +317,19 @@ class Communicator(Asking):
     def stats(self) -> WorkerStats:
         """Counters since the connection was made, as they are now. Raises: TransportError, see describe."""
         return self._look(lambda: replace(self._worker.stats))
+
+    def stragglers(self) -> JobLateness:
+        """Which ranks were slow, by how much, and at what: all sums of this job but those of the last 0.4 s.
+
+        A sum counts when all ranks have told how long they waited for it. Of many small ones every second, fourth, ...
+        counts.
+
+        Raises: TransportError: the connection is over, or the parameter server has not answered in time.
+        """
+        found = self.lateness().result(LOOK_TIMEOUT_S)
+        if found is None:
+            raise TransportError("the parameter server has not said who was slow")
+        return found
 
     def describe(self) -> str:
         """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
@@ -397,7 +424,7 @@ class Communicator(Asking):
         too_long = mtu.take_exceeded(self._driver.socket)
         if too_long is not None and self._worker.error is None:
             self._worker.path_narrowed(*too_long, now_us())
-        self._session.serve()
+        self._session.serve(now_us())
 
     def _end(self) -> None:
         """Called when the connection's thread ends: completes everything that waits for it."""

@@ -30,6 +30,7 @@ from sa_atp.protocol.packets.control import (
     encode,
 )
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.lateness_messages import AskLateness, JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import Answer, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.protocol.rank.sums.operation import Operation
@@ -37,7 +38,7 @@ from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
 ProgramQuestion = (
-    Claim | Offer | Idle | TakeSeat | AskStats
+    Claim | Offer | Idle | TakeSeat | AskStats | AskLateness
 )  # what they may ask; everything else the connection says by itself
 MOST_FRAGMENTS = 1 << 29  # of data in one operation: the order of sequence numbers that are farther apart is ambiguous
 
@@ -52,6 +53,8 @@ class Sum:
     """float32[values]: receives the sum."""
     scale: float = 1.0
     """A factor of the result."""
+    measured: bool = True
+    """Whether the sum counts when ranks are compared, to find out which was slow."""
     operation: int = -1
     """Number of its operation in the job; -1 until it has been started."""
     missing_bits: int | None = None
@@ -92,6 +95,10 @@ class Asking(ABC):
         """Asks for the parameter server's counters of the job."""
         return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
 
+    def lateness(self) -> "Future[JobLateness | None]":
+        """Who was slow, as far as the parameter server knows. (protocol section 7.7)"""
+        return self.ask(AskLateness(), lambda reply: reply if isinstance(reply, JobLateness) else None)
+
 
 class Session:
     """Sums and questions over one connection. One thread calls it, and calls `serve` after each turn of the connection."""
@@ -106,7 +113,15 @@ class Session:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def new_sum(self, values: int, future: "Future[Values]", *, out: Values | None = None, scale: float = 1.0) -> Sum:
+    def new_sum(
+        self,
+        values: int,
+        future: "Future[Values]",
+        *,
+        out: Values | None = None,
+        scale: float = 1.0,
+        measured: bool = True,
+    ) -> Sum:
         """Makes a sum, without starting it. Called from any thread.
 
         Raises: UserError: nothing to sum, more than MOST_FRAGMENTS, or an `out` that cannot take the sum.
@@ -123,7 +138,7 @@ class Session:
             raise UserError(
                 f"where a sum goes must be a float32 array of {plural(values, 'value')} that can be written to"
             )
-        return Sum(values, future, out, scale, session=self)
+        return Sum(values, future, out, scale, measured and not self.membership.seats, session=self)
 
     def check_contribution(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> int:
         """Checks a contribution. Returns: its bits, as an int. Called from any thread.
@@ -211,12 +226,12 @@ class Session:
 
     # --- events of the connection -------------------------------------------------------------------------------------
 
-    def serve(self) -> None:
+    def serve(self, now_us: int) -> None:
         """Completes futures of sums and questions that are done."""
         while (event := self.worker.next_event()) is not None:
             match event:
                 case OperationDone(operation):
-                    self._finish(self._sums.pop(operation))
+                    self._finish(self._sums.pop(operation), now_us)
                 case WaitingFor():
                     if event.operation in self._sums:
                         waiting = self._sums[event.operation]
@@ -235,8 +250,10 @@ class Session:
                 if operation in self._sums:
                     self._sums[operation].overtaken = True
 
-    def _finish(self, sum_: Sum) -> None:
+    def _finish(self, sum_: Sum, now_us: int) -> None:
         try:
+            if sum_.measured:
+                self.worker.note_wait(sum_.operation, now_us)
             sum_.sending = self.worker.sending(sum_.operation)
             sum_.sent_share = self.worker.sent_share(sum_.operation)
             sum_.finished = self.worker.result(sum_.operation, sum_.out)

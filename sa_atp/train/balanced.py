@@ -180,7 +180,7 @@ class BalancedBatches(Sampler[list[int]]):
         mine = np.zeros(2 * self.world_size, np.float32)
         mine[self.rank], mine[self.world_size + self.rank] = now_s, last_s
         member = communicator.membership
-        sum_ = communicator.begin(mine.size, key="batch sizes")
+        sum_ = communicator.begin(mine.size, key="batch sizes", measured=False)
         communicator.contribute(sum_, [mine], member.bits_of(member.rank))
         if self._lead:
             sum_.future.add_done_callback(lambda _: self._clock.start())

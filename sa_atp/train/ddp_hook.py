@@ -9,6 +9,8 @@ rebuilds its buckets; then magnitudes are gathered anew.
 
 With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples instead, and
 the ranks' measurements are summed after the last bucket.
+
+Only the last bucket's sum of a step is measured for `SaAtpState.stragglers`, so its counts are of steps.
 """
 
 # No `from __future__ import annotations` here: DDP compares the annotations of a hook with the classes themselves.
@@ -38,9 +40,10 @@ def sa_atp_hook(
     key = ("ddp", bucket.index(), buffer.numel())
     batches = state.batches
     if batches is None:
-        return sum_in_background(state, buffer, key=key, scale=1.0 / state.communicator.membership.world_size)
+        scale = 1.0 / state.communicator.membership.world_size
+        return sum_in_background(state, buffer, key=key, scale=scale, measured=bucket.is_last())
     batches.check(state.communicator)
-    future = sum_in_background(state, buffer, key=key, weight=batches.weight)
+    future = sum_in_background(state, buffer, key=key, weight=batches.weight, measured=bucket.is_last())
     if bucket.is_last():
         batches.share_measurement(state.communicator, buffer.device)
     return future

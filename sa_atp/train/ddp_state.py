@@ -21,6 +21,7 @@ from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.train.groups import beliefs, job_name, ranks_of
 
@@ -153,6 +154,13 @@ class SaAtpState:
                 self._communicator = self._join()
                 self._finalizer = weakref.finalize(self, _close, self._communicator, os.getpid())
             return self._communicator
+
+    def stragglers(self) -> JobLateness:
+        """Which ranks were slow, by how much, and at what. With the hook, the sums that are counted are steps.
+
+        See `Communicator.stragglers`. Raises: UserError, TransportError.
+        """
+        return self.communicator.stragglers()
 
     @property
     def place(self) -> tuple[int, int]:

@@ -73,7 +73,13 @@ def check_written(tensor: torch.Tensor) -> None:
 
 
 def sum_in_background(
-    state: SaAtpState, tensor: torch.Tensor, *, key: object | None = None, scale: float = 1.0, weight: float = 1.0
+    state: SaAtpState,
+    tensor: torch.Tensor,
+    *,
+    key: object | None = None,
+    scale: float = 1.0,
+    weight: float = 1.0,
+    measured: bool = True,
 ) -> TensorFuture:
     """Replaces a tensor by its sum over all ranks, times `scale`; this rank's tensor is first multiplied by `weight`.
 
@@ -82,6 +88,7 @@ def sum_in_background(
     Args:
         tensor: dense, float32, float16 or bfloat16; it must not be touched before the future is done.
         key: names the tensor from step to step (see Communicator.all_reduce).
+        measured: whether this sum counts where ranks are compared (see Communicator.begin).
 
     Returns: a future whose value is the tensor; it raises RuntimeError if the sum fails.
     Raises: UserError: a tensor that cannot be summed; TransportError: the job cannot be joined.
@@ -96,16 +103,16 @@ def sum_in_background(
         nothing.set_result(tensor)
         return nothing
     if not is_packed(tensor):
-        return _sum_packed(state, tensor, key, scale, weight)
+        return _sum_packed(state, tensor, key, scale, weight, measured)
     on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     if tensor.device.type == "cpu":
         future: TensorFuture = torch.futures.Future()
-        done = _on_cpu(state, tensor, key, scale, weight)
+        done = _on_cpu(state, tensor, key, scale, weight, measured)
     else:
         future = torch.futures.Future(devices=[tensor.device])
         stage = _stage_of(state, tensor.device)
         on_stream = stage.current
-        done = stage.sum(state, tensor, key, scale, weight)
+        done = stage.sum(state, tensor, key, scale, weight, measured)
 
     def finish(summed: "Future[None]") -> None:
         error = summed.exception()
@@ -123,7 +130,7 @@ def sum_in_background(
 
 
 def _sum_packed(
-    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float
+    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float, measured: bool
 ) -> TensorFuture:
     """As `sum_in_background`, by way of a contiguous copy."""
 
@@ -131,20 +138,23 @@ def _sum_packed(
         with writing(tensor):
             return tensor.copy_(future.value())
 
-    return sum_in_background(state, pack(tensor), key=key, scale=scale, weight=weight).then(unpack)
+    summed = sum_in_background(state, pack(tensor), key=key, scale=scale, weight=weight, measured=measured)
+    return summed.then(unpack)
 
 
 def _value(future: TensorFuture) -> torch.Tensor:
     return future.value()
 
 
-def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float) -> "Future[None]":
+def _on_cpu(
+    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float, measured: bool
+) -> "Future[None]":
     flat = tensor.detach().reshape(-1)
     if tensor.dtype is torch.float32 and state.nonfinite == "raise":
         if weight != 1.0:
             with writing(flat):
                 flat.mul_(weight)
-        pending = _Pending(state, flat.numel(), key, scale, values=flat.numpy())  # nothing is copied
+        pending = _Pending(state, flat.numel(), key, scale, measured, values=flat.numpy())  # nothing is copied
         pending.contribute()
         return pending.done
 
@@ -152,7 +162,7 @@ def _on_cpu(state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: 
         with writing(flat):
             flat.copy_(values)
 
-    pending = _Pending(state, flat.numel(), key, scale, store=store)
+    pending = _Pending(state, flat.numel(), key, scale, measured, store=store)
     pending.contribute(flat, weight)
     return pending.done
 
@@ -166,6 +176,7 @@ class _Pending:
         size: int,
         key: object | None,
         scale: float,
+        measured: bool,
         *,
         values: Values | None = None,
         store: Callable[[torch.Tensor], object] | None = None,
@@ -181,7 +192,9 @@ class _Pending:
         self._size = size
         self._values = np.zeros(size + self._spread, np.float32) if values is None else values
         self._store = store
-        self._sum = self._communicator.begin(self._values.size, key=key, out=self._values, scale=scale)
+        self._sum = self._communicator.begin(
+            self._values.size, key=key, out=self._values, scale=scale, measured=measured
+        )
         self._sum.future.add_done_callback(self._finish)
 
     def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
@@ -247,7 +260,13 @@ class Stage:
         return context
 
     def sum(
-        self, state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float
+        self,
+        state: SaAtpState,
+        tensor: torch.Tensor,
+        key: object | None,
+        scale: float,
+        weight: float,
+        measured: bool,
     ) -> "Future[None]":
         """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream."""
         flat = tensor.detach().reshape(-1)
@@ -262,7 +281,7 @@ class Stage:
                 flat.copy_(host, non_blocking=True)
 
         values = host.numpy() if in_place else None
-        pending = _Pending(state, flat.numel(), key, scale, values=values, store=store)
+        pending = _Pending(state, flat.numel(), key, scale, measured, values=values, store=store)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         arrived = cast(Any, torch.cuda.Event)(blocking=True)  # the thread that waits for it must not spin
         with self.current():

@@ -74,7 +74,7 @@ class Connection:
         socket = UdpSocket(HERE)
         socket.use_kernels(socket_kernels())
         self.session = Session(self.worker)
-        self.driver = Driver(self.worker, socket, self.session.serve)
+        self.driver = Driver(self.worker, socket, lambda: self.session.serve(now_us()))
         self.driver.steady = SteadyLoop(self.worker, socket, self.driver.woken_by, segments(size))
 
 

@@ -37,6 +37,7 @@ class LocalCluster:
         captures: Path | None = None,
         dead_after_s: float = 10.0,
         log: Path | None = None,
+        stragglers: bool = False,
     ) -> None:
         """Args:
         group: ends the processes.
@@ -48,6 +49,7 @@ class LocalCluster:
         captures: folder for a pcap file of the switch's port; None: no file.
         dead_after_s: silence after which a worker counts as lost.
         log: folder for the parameter server's log of decisions; None: nothing is logged.
+        stragglers: the parameter server says who was slow, a line for each job; somebody has to read them.
         """
         self._group = group
         self._logs = logs
@@ -57,6 +59,7 @@ class LocalCluster:
         self._listen = listen
         self._dead_after_s = dead_after_s
         self._log = [] if log is None else ["--log", str(log)]
+        self._stragglers = ["--stragglers"] if stragglers else []
         arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
         if captures is not None:
             arguments += ["--pcap", str(captures)]
@@ -76,7 +79,7 @@ class LocalCluster:
                 "sa_atp", "ps", "--listen", "{}:{}".format(*self._listen), "--grpc", self.grpc,
                 "--switch-address", "{}:{}".format(*self.switch_address), *self._build,
                 "--slots", str(self._slots), "--slots-per-job", str(self._slots_per_job),
-                "--dead-after", str(self._dead_after_s), *self._log,
+                "--dead-after", str(self._dead_after_s), *self._log, *self._stragglers,
             ],
             self._logs / "ps.log",
         )  # fmt: skip

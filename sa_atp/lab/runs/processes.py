@@ -7,6 +7,7 @@ failures that follow in the others would hide the cause.
 import contextlib
 import json
 import os
+import select
 import selectors
 import shutil
 import signal
@@ -214,6 +215,16 @@ class Process:
     def failure(self, what: str) -> ProcessError:
         """An exception on what the process did, with its command and the end of its log."""
         return ProcessError(self._obituary(what))
+
+    def last_lines(self) -> list[str]:
+        """Asks it to end, and takes all that it has said until then and nobody has read."""
+        self.is_over = True
+        self._process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + END_TIMEOUT_S
+        with contextlib.suppress(ProcessError):  # that it has ended
+            while select.select([self], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                self.pump()
+        return self._buffer.decode(errors="replace").splitlines()
 
     def end(self) -> None:
         """Ends the process, by force if it does not end in time."""

@@ -127,7 +127,7 @@ class SimWorker(Asking):
         self._tell_failure()
 
     def _serve(self) -> None:
-        self._session.serve()
+        self._session.serve(self.clock.now_us)
         self._tell_failure()
 
     def _tell_failure(self) -> None:

@@ -13,8 +13,9 @@ from sa_atp.protocol.log.event import of_nobody
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server import ParameterServer
-from sa_atp.protocol.server.server_events import Admit, ServerSettings
+from sa_atp.protocol.server.server_events import Admit, Retire, ServerSettings
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 
 # how long copies of results that no rank has asked for are gathered, so that workers have the processor
@@ -44,6 +45,8 @@ class ServerProcess:
         self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
         self._driver.expect(size)
         self._installer: Installer | None = None
+        self.over: Callable[[Job], None] = lambda job: None
+        """Called when a job is over, and of those that run when this ends."""
 
     def use_switches(self, places: Sequence[SwitchPlace]) -> None:
         """Brings switches up, and from now on installs jobs on them.
@@ -72,6 +75,9 @@ class ServerProcess:
         """Serves until `stop` is called from another thread or a signal handler."""
         try:
             self._driver.run()
+            for job in self.server.jobs.values():
+                if job.state is State.RUNNING:
+                    self.over(job)
         finally:
             if self._installer is not None:
                 self._installer.close()
@@ -89,6 +95,9 @@ class ServerProcess:
         if too_long is not None:
             self.server.path_narrowed(*too_long)
         while (event := self.server.next_event()) is not None:
+            job = self.server.jobs.get(event.number) if isinstance(event, Retire) else None
+            if job is not None and job.epoch == event.epoch:
+                self.over(job)
             if self._installer is not None:
                 self._installer.submit(event)
             elif isinstance(event, Admit):

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
+from sa_atp.protocol.packets.lateness_messages import MOST_WAITS, AskLateness, JobLateness, Wait
 from sa_atp.protocol.packets.message_fields import (
     LONGEST_TEXT,
     MAX_FETCH,
@@ -115,6 +116,8 @@ class Alive(Message, frozen=True, tag="alive"):
     """Contributions to it that the program has handed to the transport; for the diagnosis of a stuck job."""
     held: Bitmap | None = None
     """Contributions that the switch held at the last probe; likewise."""
+    waits: Annotated[list[Wait], Meta(max_length=MOST_WAITS)] = field(default_factory=list)
+    """How long the rank waited for sums that are done since its last sign of life. (section 7.7)"""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -198,7 +201,21 @@ class Describe(Message, frozen=True, tag="describe"):
     """Makes the question as long as the longest answer, so that a forged question is not amplified."""
 
 
-Request = Join | Alive | Leave | Report | ReportNarrow | Fetch | Claim | Offer | Idle | TakeSeat | AskStats | Describe
+Request = (
+    Join
+    | Alive
+    | Leave
+    | Report
+    | ReportNarrow
+    | Fetch
+    | Claim
+    | Offer
+    | Idle
+    | TakeSeat
+    | AskStats
+    | AskLateness
+    | Describe
+)
 
 
 # --- from the parameter server
@@ -412,6 +429,7 @@ Reply = (
     | Failure
     | Description
     | JobStats
+    | JobLateness
 )
 
 

@@ -4,6 +4,7 @@ import msgspec
 from msgspec.structs import replace
 
 from sa_atp.protocol.packets.control import Failure, Refused, Reply, Waiting, plain
+from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.spec import HEADER_BYTES
 
 
@@ -28,6 +29,8 @@ def fitted(reply: Reply, room: int) -> Reply | None:
             return fitted(replace(reply, differs=_cut(text, too_many) or None), room)
         case Waiting(missing=[*first, _]):
             return fitted(replace(reply, missing=first), room)
+        case JobLateness(ranks=[*first, _]):
+            return fitted(replace(reply, ranks=first), room)
     return None
 
 

@@ -32,6 +32,7 @@ from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import Answer, Failed, Revoked
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.waits import Waits
 
 REQUEST_TIMEOUT_US = 5_000_000
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
@@ -53,6 +54,8 @@ class ServerLink:
         """When the next sign of life is due."""
         self.said_place = 0
         """How far we were when we last told."""
+        self.waits = Waits()
+        """What the next sign of life says of sums that are done."""
         self.requests = requests
         self._membership, self._limits = connection.membership, connection.limits
         requests.job, requests.epoch = self._membership.job, self._membership.epoch
@@ -93,6 +96,8 @@ class ServerLink:
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
         self._log(Leaving(self._operations.oldest_seq()))
+        if self.waits and self._operations.oldest() is None:
+            self._say_alive(now_us)  # nobody will say it later
         self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
 
@@ -244,7 +249,7 @@ class ServerLink:
         first = self._operations.oldest()
         oldest = self._operations.oldest_seq()
         if first is None:
-            return Alive(oldest=oldest)
+            return Alive(oldest=oldest, waits=self.waits.take())
         return Alive(
             oldest=oldest,
             waiting=True,
@@ -254,4 +259,5 @@ class ServerLink:
             predicted=first.predicted,
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,
+            waits=self.waits.take(),
         )

@@ -159,6 +159,10 @@ class Worker:
         groups = self._operations[operation].groups
         return groups[0].sent_share if groups else 0.0
 
+    def note_wait(self, operation: int, now_us: int) -> None:
+        """Tells the parameter server how long we waited for a done operation; before its result is taken. (section 7.7)"""
+        self._server.waits.done(operation, self.sending(operation), self.round_trip.smoothed_us, now_us)
+
     def overtaken(self) -> list[int]:
         """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
         contributed nothing.

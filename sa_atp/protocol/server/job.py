@@ -28,6 +28,7 @@ from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
+from sa_atp.protocol.server.lateness import Lateness
 from sa_atp.protocol.server.sums import SumStore
 
 FAILURES_KEPT = 8  # the newest ones, for ranks that have not heard of them
@@ -165,6 +166,7 @@ class Job:
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
         self.seating = Seats(self.seats)
+        self.lateness = Lateness(self.world_size)
 
     def next_epoch(self) -> None:
         """Begins the next epoch: forgets the last one, but for its failure, and does not use its sequence numbers

@@ -27,6 +27,7 @@ from sa_atp.protocol.log.server_events import (
     SwitchRestarted,
 )
 from sa_atp.protocol.packets.control import (
+    MAX_BYTES,
     Alive,
     AskStats,
     Describe,
@@ -56,6 +57,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.lateness_messages import AskLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
@@ -345,6 +347,8 @@ class ParameterServer:
             case AskStats():
                 helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
                 return JobStats(**asdict(job.stats), **helped)
+            case AskLateness():
+                return fitted(job.lateness.told(), MAX_BYTES)
             case Claim() | Offer() | Idle():
                 reply = work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
                 self._out.extend(work_requests.revocations(job))
@@ -362,6 +366,7 @@ class ParameterServer:
         if (sign.given | (sign.held or 0)) & ~job.fan_in:
             raise MalformedError("given or held has contributions that the job does not have")
         job_status.note_sign_of_life(member, sign, now_us)
+        job.lateness.take(member.rank, sign.waits)
         disagreement = job.check_position(member, sign)
         if disagreement is not None:
             self._fail(job, "mismatch", *disagreement)

@@ -219,7 +219,7 @@ def test_a_job_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_an_exception_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Window, "on_result", lambda self, *arguments: 1 // 0, raising=False)
-    monkeypatch.setattr(Session, "_finish", lambda self, sum_: 1 // 0)
+    monkeypatch.setattr(Session, "_finish", lambda self, sum_, now_us: 1 // 0)
     found = broken(small())
     assert found.what == "unhandled"
     assert "ZeroDivisionError" in found.detail
@@ -228,9 +228,9 @@ def test_an_exception_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_exception_that_a_future_swallows_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     finish = Session._finish
 
-    def with_a_listener(self: Session, sum_: Any) -> None:
+    def with_a_listener(self: Session, sum_: Any, now_us: int) -> None:
         sum_.future.add_done_callback(lambda _: 1 // 0)
-        finish(self, sum_)
+        finish(self, sum_, now_us)
 
     monkeypatch.setattr(Session, "_finish", with_a_listener)
     assert "ZeroDivisionError" in broken(small()).detail
