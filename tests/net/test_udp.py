@@ -36,8 +36,8 @@ def test_a_burst_arrives_as_it_was_sent(compiled: bool, segments: bool, size: in
     """Larger than one system call takes, with segmentation by the kernel and without."""
     sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
     if compiled:
-        sender.use(socket_kernels())
-        receiver.use(socket_kernels())
+        sender.use_kernels(socket_kernels())
+        receiver.use_kernels(socket_kernels())
     sender._segments = segments
     count = 3 * MAX_SEGMENTS + 7
     data = np.random.default_rng(size).integers(0, 256, (count, size), dtype=np.uint8)
