@@ -39,8 +39,10 @@ class Record(Generic[T]):
     def __init__(self, kind: type[T]) -> None:
         self.array = table(kind, 1)
         """The record, as compiled code is given it: a structured array of one."""
-        self._memory = memoryview(self.array.view(np.uint8))
-        self._struct, self._get, self._set = _copying(kind)
+        memory: Any = self.array.view(np.uint8)
+        self._memory = memoryview(memory)
+        of: type = kind
+        self._struct, self._get, self._set = _copying(of)
 
     def write(self, known: T) -> None:
         """Copies an object's fields into the record. Raises: struct.error: one of them is not of its type."""

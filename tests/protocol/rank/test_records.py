@@ -50,7 +50,8 @@ def test_a_number_of_another_type_is_refused() -> None:
 def test_numbers_are_as_wide_as_kernels_expect() -> None:
     found = dtype_of(Both)
     assert found.isalignedstruct
-    assert (found["share"], found["is_new"], found["path"]["samples"]) == (np.float64, np.bool_, np.int64)
+    numbers = [found["share"], found["is_new"], found["path"]["samples"]]
+    assert numbers == [np.dtype(each) for each in (np.float64, np.bool_, np.int64)]
 
 
 def test_compiled_rules_do_to_records_what_plain_ones_do_to_objects() -> None:
@@ -74,5 +75,5 @@ def test_compiled_rules_do_to_records_what_plain_ones_do_to_objects() -> None:
         elapsed_us = rng.randrange(1, 5_000)
         path.answer(elapsed_us)
         answer(path_record.array[0], elapsed_us)
-        for known, same in ((plain, record), (path, path_record)):
-            assert same.array.item() == tuple(getattr(known, name) for name in same.array.dtype.names or ())
+        for ours, array in ((plain, record.array), (path, path_record.array)):
+            assert array.item() == tuple(getattr(ours, name) for name in array.dtype.names or ())
