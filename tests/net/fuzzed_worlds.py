@@ -232,7 +232,7 @@ class WorkerWorld:
             polls=self._polls.array, times=self._times.array, held=self._held.array, incoming=loop.Incoming(*room),
             outgoing=loop.Outgoing(*segmented), out=out.view(np.uint32), data=out, question=question,
         )  # fmt: skip
-        self._built.run(loop_, memory, self._copy("values", lent.values), state)
+        self._built.run(self._loop.array, memory, self._copy("values", lent.values), state)
         self._built.look()
         for each in (*self._own, *self._copies.values()):
             each.check()
@@ -249,10 +249,10 @@ class WorkerWorld:
             self.worker.receive(self._socket.packed.bursts(int(loop_["row"]), found, datagram), self.now)
 
     def _guarded(self, name: str, known: Any) -> Any:
-        """The same, each array and record with a guard behind it."""
+        """The same, each array with a guard behind it."""
         if isinstance(known, tuple):
             return type(known)(*map(self._guarded, known._fields, known))  # type: ignore[attr-defined]
-        return self._copy(name, known) if known.shape else self._copy(name, known.reshape(1))[0]
+        return self._copy(name, known)
 
     def _copy(self, name: str, array: NDArray[Any]) -> NDArray[Any]:
         """The same with a guard behind it; tables that only grow may be shorter."""
@@ -269,7 +269,7 @@ class WorkerWorld:
 
     def _count(self, state: s.State) -> None:
         """What has become of it."""
-        loop_, seen, flow = self._loop.array[0], self.seen, state.flow
+        loop_, seen, flow = self._loop.array[0], self.seen, state.flow[0]
         answered = int(flow["answered"])
         seen["loop: entered"] += 1
         seen["loop: turns"] += int(loop_["turns"])
@@ -302,11 +302,8 @@ def _take_back(known: Any, copied: Any) -> None:
     if isinstance(known, tuple):
         for one, other in zip(known, copied, strict=True):
             _take_back(one, other)
-    elif known.shape:
-        known[: len(copied)] = copied
     else:
-        for name in known.dtype.names:
-            known[name] = copied[name]
+        known[: len(copied)] = copied
 
 
 class ServerWorld:

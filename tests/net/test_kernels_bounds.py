@@ -19,7 +19,7 @@ from sa_atp.protocol.rank.compiled import kernels as k
 from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.pace.timing import RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.records import dtype_of, table, values_of
+from sa_atp.protocol.rank.records import Record, dtype_of
 from sa_atp.protocol.rank.recovery.asking import Asked
 
 from .guarded import Guarded
@@ -72,15 +72,15 @@ def made_sent(memory: list[Guarded], attempt: int) -> k.Sent:
 
 
 def expected(rare: int) -> Any:
-    made = table(k.Expected, 1)
-    made[0] = 0x12, 3, 9, 16, 32, rare
-    return made[0]
+    made = Record(k.Expected)
+    made.write(k.Expected(0x12, 3, 9, 16, 32, rare))
+    return made.array
 
 
 def part_of(data_start: int, fragments: int, chunk_fragments: int, bits: int) -> Any:
-    made = table(k.Part, 1)
-    made[0] = 0, data_start, fragments, chunk_fragments, 0, 20, 0, 1 << 30, 20, 7, 3, -126, 127, bits
-    return made[0]
+    made = Record(k.Part)
+    made.write(k.Part(0, data_start, fragments, chunk_fragments, 0, 20, 0, 1 << 30, 20, 7, 3, -126, 127, bits))
+    return made.array
 
 
 @pytest.mark.parametrize(("seed", "bits"), [(0, 2), (1, 2), (2, 2), (3, 16)])
@@ -93,7 +93,7 @@ def test_results(seed: int, bits: int) -> None:
         chunks, attempt = -(-fragments // chunk_fragments), scales + fragments
         memory: list[Guarded] = []
         sums, sent = made_sums(memory, attempt, fragments, chunks), made_sent(memory, attempt)
-        found, chunks_done = guarded(memory, 1, k.Found)[0], guarded(memory, chunks, k.Complete)
+        found, chunks_done = guarded(memory, 1, k.Found), guarded(memory, chunks, k.Complete)
         sums.pending[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
         sums.exponents[:] = 20
         sums.waiting[:] = chunk_fragments
@@ -133,9 +133,9 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
         memory: list[Guarded] = []
         rows = rng.choice((ROWS, ROWS, ROWS // 2))
         state = s.State(
-            flow=guarded(memory, 1, s.Flow)[0], contribution=guarded(memory, 1, k.Contribution)[0],
+            flow=guarded(memory, 1, s.Flow), contribution=guarded(memory, 1, k.Contribution),
             expected=expected(rng.choice((0, 0, 1))), part=part_of(scales, fragments, chunk_fragments, bits),
-            found=guarded(memory, 1, k.Found)[0], bits=guarded(memory, bits, np.uint32),
+            found=guarded(memory, 1, k.Found), bits=guarded(memory, bits, np.uint32),
             fan_in=guarded(memory, bits, np.uint32), rows=guarded(memory, rows, k.Stream),
             sums=made_sums(memory, attempt, fragments, chunks), sent=made_sent(memory, attempt),
             fits=guarded(memory, chunks, np.int8), done=guarded(memory, chunks, k.Complete),
@@ -148,9 +148,11 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
         state.sent.order[:] = made.integers(0, 2 * attempt, 2 * attempt)
         state.sent.tries[:] = made.integers(0, 3, 2 * attempt)
         flow = state.flow
-        window, path = Window(64), RoundTrip()
+        window, path, windows, paths = Window(64), RoundTrip(), Record(Window), Record(RoundTrip)
         window.network, path.smoothed_us = 64.0, 2000
-        flow["window"], flow["round_trip"] = values_of(Window, window), values_of(RoundTrip, path)
+        windows.write(window)
+        paths.write(path)
+        flow["window"], flow["round_trip"] = windows.array, paths.array
         high = rng.choice((2 * attempt, scales + fragments // 2))
         flow["progress"]["tag"], flow["group"]["high"] = 7, high
         flow["fresh_first"], flow["fresh_end"] = high, scales + fragments
@@ -198,13 +200,16 @@ def test_contributions() -> None:
         )
         exponents.array[:] = rng.randrange(-126, 127)
         for _ in range(10):
-            what = table(k.Contribution, 1)[0]
-            what["slot_count"], what["data_start"], what["chunk_fragments"] = 16, 3, chunk_fragments
-            what["limit"], what["add"] = 1 << 24, rng.random() < 0.5
+            what = Record(k.Contribution)
+            what.write(
+                k.Contribution(
+                    slot_count=16, data_start=3, chunk_fragments=chunk_fragments, limit=1 << 24, add=rng.random() < 0.5
+                )
+            )
             at, first = rng.randrange(-2, 70), rng.randrange(-3, fragments + 9)
             end = first + rng.randrange(1, 70)
             written = fast.fill(
-                words.array, at, first, end, what, bits.array, exponents.array, fits.array, values.array
+                words.array, at, first, end, what.array, bits.array, exponents.array, fits.array, values.array
             )
             assert 0 <= written <= end - first
             for each in (words, bits, exponents, fits, values):

@@ -92,7 +92,7 @@ def turns_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def counted(self: SteadyLoop, *given: object, owes: bool) -> list[Burst] | None:
         left = run(self, *given, owes=owes)  # type: ignore[arg-type]
         if left is not None:
-            turns.append(int(self._loop["turns"]))
+            turns.append(self._record.array["turns"].item())
         return left
 
     monkeypatch.setattr(SteadyLoop, "run", counted)

@@ -80,13 +80,13 @@ def _worker_kernels() -> Compiled:
     return compiled(
         kernels,
         fill=i64(
-            t.uint32[:, ::1], i64, i64, i64, _record(kernels.Contribution), bits, t.int16[::1], t.int8[::1],
+            t.uint32[:, ::1], i64, i64, i64, _records(kernels.Contribution), bits, t.int16[::1], t.int8[::1],
             _read_only(t.float32, 1),
         ),
-        streams=i64(words, _record(kernels.Expected), bits, _record(kernels.Stream)[::1]),
+        streams=i64(words, _records(kernels.Expected), bits, _records(kernels.Stream)),
         take=t.boolean(
-            words, i64, i64, _record(kernels.Part), _sums(), _sent(), _record(kernels.Found),
-            _record(kernels.Complete)[::1],
+            words, i64, i64, _records(kernels.Part), _sums(), _sent(), _records(kernels.Found),
+            _records(kernels.Complete),
         ),
         dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
     )  # fmt: skip
@@ -113,15 +113,15 @@ def _steady_kernels() -> Compiled:
     before = [_worker_kernels()]
     for module in RULES:
         before.append(compiled(module, before[-1:]))
-    state, flow, i64 = _state(), _record(plain_steady.Flow), t.int64
+    state, i64 = _state(), t.int64
     return compiled(
         plain_steady,
         before[-1:],
         receive=i64(t.uint32[:, ::1], i64, state),
         answer=t.boolean(t.uint32[::1], i64, state),
         transmit=i64(t.uint32[:, ::1], i64, i64, _read_only(t.float32, 1), state),
-        due_us=i64(flow),
-        may_gather=i64(flow),
+        due_us=i64(state),
+        may_gather=i64(state),
     )
 
 
@@ -142,7 +142,7 @@ def _steady_loop() -> Compiled:
         plain.Memory, polls=t.int64[::1], times=t.int64[::1], held=t.int32[::1], incoming=incoming, outgoing=outgoing,
         out=t.uint32[:, ::1], data=bytes_, question=bytes_,
     )  # fmt: skip
-    return compiled(plain, before, run=t.void(_record(plain.Loop), memory, _read_only(t.float32, 1), _state()))
+    return compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 1), _state()))
 
 
 def steady_loop() -> Any:
@@ -154,11 +154,11 @@ def steady_loop() -> Any:
 # --- types --------------------------------------------------------------------------------------------------------------
 
 
-def _record(kind: type) -> Any:
-    """The type of a record class."""
+def _records(kind: type) -> Any:
+    """The type of an array of a record class."""
     import numba
 
-    return cast(Any, numba).from_dtype(dtype_of(kind))
+    return cast(Any, numba).from_dtype(dtype_of(kind))[::1]
 
 
 def _named(kind: Any, **types: Any) -> Any:
@@ -180,7 +180,7 @@ def _sums() -> Any:
     mask = t.boolean[::1]
     return _named(
         kernels.Sums, pending=mask, waiting=t.int32[::1], exponents=t.int16[::1], attempts=t.int8[::1], accepted=mask,
-        lanes=t.int32[::1], predicted=mask, histories=_record(kernels.HistoryRow)[::1],
+        lanes=t.int32[::1], predicted=mask, histories=_records(kernels.HistoryRow),
     )  # fmt: skip
 
 
@@ -198,10 +198,10 @@ def _state() -> Any:
 
     bits = t.uint32[::1]
     return _named(
-        plain_steady.State, flow=_record(plain_steady.Flow), contribution=_record(kernels.Contribution),
-        expected=_record(kernels.Expected), part=_record(kernels.Part), found=_record(kernels.Found), bits=bits,
-        fan_in=bits, rows=_record(kernels.Stream)[::1], sums=_sums(), sent=_sent(), fits=t.int8[::1],
-        done=_record(kernels.Complete)[::1], asked=_record(asking.Asked)[::1], gaps=_record(plain_steady.Gap)[::1],
+        plain_steady.State, flow=_records(plain_steady.Flow), contribution=_records(kernels.Contribution),
+        expected=_records(kernels.Expected), part=_records(kernels.Part), found=_records(kernels.Found), bits=bits,
+        fan_in=bits, rows=_records(kernels.Stream), sums=_sums(), sent=_sent(), fits=t.int8[::1],
+        done=_records(kernels.Complete), asked=_records(asking.Asked), gaps=_records(plain_steady.Gap),
         question=bits,
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ from sa_atp.net.loop.steady_loop_kernels import NO_TIME, Incoming, Loop, Memory,
 from sa_atp.net.sockets.mmsg import socket_address
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
-from sa_atp.protocol.rank.records import set_values, table, values_of
+from sa_atp.protocol.rank.records import Record
 from sa_atp.protocol.rank.worker import Worker
 
 LONGEST_US = 200_000  # in compiled code at a time: signals, which Python handles, wait no longer
@@ -32,10 +32,9 @@ class SteadyLoop:
         self._run = steady_loop()
         member = worker.membership
         self._address = member.data_address
-        self._loop = loop = table(Loop, 1)[0]
-        loop["socket"], loop["wake"] = socket.fileno(), woken_by
-        loop["sender"], loop["other_sender"] = sender_of(member.data_address), sender_of(member.server_address)
-        loop["segments"], loop["looks"] = segments, LOOKS
+        self._senders = sender_of(member.data_address), sender_of(member.server_address)
+        self._woken_by, self._segments = woken_by, segments
+        self._record = Record(Loop)
         self._polls, self._times, self._held = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int32)
         self._skip = self._skipped = 0  # how many turns are, and were, left to Python
 
@@ -59,33 +58,29 @@ class SteadyLoop:
             return None
         assert steady.state is not None
         packed, segmented = compiled
-        loop = self._loop
-        loop["pacer"], loop["coalescing"] = values_of(SendPacer, pacer), values_of(ReceiveCoalescing, coalescing)
-        for name, value in {
-            "until_us": now + LONGEST_US, "pause_us": int(1e6 * pause_s),
-            "resume_us": NO_TIME if resume_us is None else resume_us, "size": room.shape[1], "owes": owes,
-            "turns": 0, "received": 0, "sent": 0, "taken": 0, "asks": False,
-        }.items():  # fmt: skip
-            loop[name] = value
+        loop = Loop(
+            pacer, coalescing, self._socket.fileno(), self._woken_by, *self._senders, until_us=now + LONGEST_US,
+            pause_us=int(1e6 * pause_s), resume_us=NO_TIME if resume_us is None else resume_us,
+            segments=self._segments, size=room.shape[1], looks=LOOKS, owes=owes,
+        )  # fmt: skip
+        self._record.write(loop)
         memory = Memory(
             polls=self._polls, times=self._times, held=self._held, incoming=Incoming(*packed.lent()),
             outgoing=Outgoing(*segmented.lent(self._address)), out=room.view(np.uint32), data=room,
             question=steady.question,
         )  # fmt: skip
-        self._run(loop, memory, steady.values, steady.state)
-        self._worker.resume(int(loop["now_us"]))
-        set_values(SendPacer, pacer, loop["pacer"].item())
-        set_values(ReceiveCoalescing, coalescing, loop["coalescing"].item())
-        came_of_it = loop["turns"] or loop["taken"] >= LEAST_TAKEN
+        self._run(self._record.array, memory, steady.values, steady.state)
+        self._record.read(loop)
+        self._worker.resume(loop.now_us)
+        came_of_it = loop.turns or loop.taken >= LEAST_TAKEN
         self._skip, self._skipped = (0 if came_of_it else min(2 * self._skip + 1, MOST_SKIPPED)), 0
-        self._socket.stats.received += int(loop["received"])
-        self._socket.stats.sent += int(loop["sent"])
-        datagram, written, found = int(loop["datagram"]), int(loop["written"]), int(loop["found"])
-        if written:
-            self._socket.send([Burst(self._address, room[datagram:written])])
-        if loop["asks"]:
+        self._socket.stats.received += loop.received
+        self._socket.stats.sent += loop.sent
+        if loop.written:
+            self._socket.send([Burst(self._address, room[loop.datagram : loop.written])])
+        if loop.asks:
             self._socket.send([Burst(self._address, steady.question)])
-        return packed.bursts(int(loop["row"]), found, datagram) if found else []
+        return packed.bursts(loop.row, loop.found, loop.datagram) if loop.found else []
 
 
 def sender_of(address: Address) -> int:

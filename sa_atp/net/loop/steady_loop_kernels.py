@@ -7,6 +7,7 @@ What becomes of datagrams is in protocol/rank/compiled.
 Compiled code calls the C library by name; `receive` and `send` are those of socket_kernels.py.
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numba
@@ -25,46 +26,47 @@ ioctl = types.ExternalFunction("ioctl", types.int32(types.int32, types.uint64, t
 NO_TIME = -1
 
 
+@dataclass(slots=True)
 class Loop:
     """What the loop knows, and what has come of it: a record class (protocol/rank/records.py)."""
 
-    socket: int
-    wake: int
-    """Descriptors, of the socket and of what wakes the loop."""
-    sender: int
-    other_sender: int
-    """From whom results come, as struct sockaddr_in begins."""
-    until_us: int
-    """When to end."""
-    pause_us: int
-    """How long datagrams may gather first."""
-    resume_us: int
-    """When there will be room to send; NO_TIME: there is some."""
     pacer: SendPacer
     coalescing: ReceiveCoalescing
-    segments: int
+    socket: int = 0
+    wake: int = 0
+    """Descriptors, of the socket and of what wakes the loop."""
+    sender: int = 0
+    other_sender: int = 0
+    """From whom results come, as struct sockaddr_in begins."""
+    until_us: int = 0
+    """When to end."""
+    pause_us: int = 0
+    """How long datagrams may gather first."""
+    resume_us: int = 0
+    """When there will be room to send; NO_TIME: there is some."""
+    segments: int = 0
     """Datagrams of a call to the kernel."""
-    size: int
+    size: int = 0
     """Bytes of a fragment."""
-    looks: int
+    looks: int = 0
     """At the socket, in a turn."""
-    owes: bool
+    owes: bool = False
     """Whether something may leave before all else."""
-    turns: int
-    received: int
-    sent: int
+    turns: int = 0
+    received: int = 0
+    sent: int = 0
     """Datagrams."""
-    taken: int
+    taken: int = 0
     """Of these, results and answers that kernels took."""
-    now_us: int
+    now_us: int = 0
     """When datagrams last came."""
-    found: int
+    found: int = 0
     """Rows of Incoming.found that are not all taken: from `row` on, and from `datagram` on of that."""
-    row: int
-    datagram: int
-    written: int
+    row: int = 0
+    datagram: int = 0
+    written: int = 0
     """Datagrams of a burst that are not all sent: from `datagram` on."""
-    asks: bool
+    asks: bool = False
     """Whether the question behind them has not been sent."""
 
 
@@ -152,7 +154,7 @@ def take_found(loop: Any, incoming: Any, count: int, now_us: int, state: Any) ->
         packets = room[start : start + datagrams * words].reshape(datagrams, words)
         taken = receive(packets, now_us, state)
         loop.taken += taken
-        if taken < datagrams or state.flow.unfinished != 0:
+        if taken < datagrams or state.flow[0].unfinished != 0:
             loop.datagram = taken
             return False
     loop.row = count
@@ -185,28 +187,28 @@ def flush(loop: Any, memory: Any, values: Any, state: Any) -> bool:
             break
         sent = put(loop, memory.data[:count], loop.segments, memory.outgoing)
         if sent < count:
-            loop.written, loop.datagram, loop.asks = count, sent, state.flow.asks
+            loop.written, loop.datagram, loop.asks = count, sent, state.flow[0].asks
             return False
         written = count * loop.size
-        if state.flow.asks:
+        if state.flow[0].asks:
             if put(loop, memory.question, 1, memory.outgoing) != 1:
                 loop.asks = True
                 return False
             written += memory.question.size
         wrote(loop.pacer, written, held_bytes(loop, memory), clock(memory.times))
-        if not state.flow.has_more:
+        if not state.flow[0].has_more:
             break
     if budget != UNLIMITED:
         loop.resume_us = resume_us(loop.pacer)
     return True
 
 
-def run(loop: Any, memory: Any, values: Any, state: Any) -> None:
+def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
     """Goes on until it is time, somebody wants the loop, or something is for the rules.
 
-    Args: loop: a Loop, which says what has come of it. memory: a Memory. values, state: see steady_kernels.
+    Args: loop_: Loop[1], which says what has come of it. memory: a Memory. values, state: see steady_kernels.
     """
-    polls, times, incoming = memory.polls, memory.times, memory.incoming
+    loop, polls, times, incoming = loop_[0], memory.polls, memory.times, memory.incoming
     polls[0], polls[1] = loop.socket, loop.wake
     pause = loop.pause_us
     loop.found = loop.row = loop.datagram = loop.written = 0
@@ -217,7 +219,7 @@ def run(loop: Any, memory: Any, values: Any, state: Any) -> None:
     while now < loop.until_us:
         if pause > 0 and wait(polls, times, 1, 1, pause) != 0:
             return  # somebody wants the loop
-        due = due_us(state.flow)
+        due = due_us(state)
         until = min(due, loop.until_us)
         if loop.resume_us >= 0:
             until = min(until, loop.resume_us)
@@ -241,7 +243,7 @@ def run(loop: Any, memory: Any, values: Any, state: Any) -> None:
                     loop.found = count
                     return
                 received += loop.taken - before
-                due = due_us(state.flow)  # results may have made it later
+                due = due_us(state)  # results may have made it later
                 if is_drained:
                     break
                 if not flush(loop, memory, values, state):
@@ -255,4 +257,4 @@ def run(loop: Any, memory: Any, values: Any, state: Any) -> None:
         pause = 0
         if received > 0:
             now = clock(times)
-            pause = int(pause_us(loop.coalescing, received, may_gather(state.flow), now))
+            pause = int(pause_us(loop.coalescing, received, may_gather(state), now))

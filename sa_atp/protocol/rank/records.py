@@ -5,19 +5,17 @@ read and write such fields as attributes. Called with an object they run as plai
 same functions for the record, a structured NumPy type, on which a call takes nanoseconds.
 """
 
+import struct
+from collections.abc import Callable
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, Generic, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
 _TYPES: dict[type, type] = {int: np.int64, float: np.float64, bool: np.bool_}
-
-
-@cache
-def fields_of(kind: type) -> tuple[tuple[str, type | None], ...]:
-    """Names of the fields of a record class in order, each with its record class; None: it is a number."""
-    return tuple((name, None if hint in _TYPES else hint) for name, hint in get_type_hints(kind).items())
+_CODES = {int: "q", float: "d", bool: "?"}  # of struct
+T = TypeVar("T")
 
 
 @cache
@@ -32,18 +30,50 @@ def table(kind: type, rows: int) -> NDArray[np.void]:
     return np.zeros(rows, dtype_of(kind))
 
 
-def values_of(kind: type, state: Any) -> tuple[Any, ...]:
-    """What an object has in the fields of a record class, as an item of a structured array is assigned."""
-    return tuple(
-        getattr(state, name) if nested is None else values_of(nested, getattr(state, name))
-        for name, nested in fields_of(kind)
-    )
+class Record(Generic[T]):
+    """One record of a class, for compiled code, which objects of that class are copied to and from.
+
+    All fields go at once, as a structure of C: one by one, NumPy takes longer than kernels for what they do with them.
+    """
+
+    def __init__(self, kind: type[T]) -> None:
+        self.array = table(kind, 1)
+        """The record, as compiled code is given it: a structured array of one."""
+        memory: Any = self.array.view(np.uint8)
+        self._memory = memoryview(memory)
+        of: type = kind
+        self._struct, self._get, self._set = _copying(of)
+
+    def write(self, known: T) -> None:
+        """Copies an object's fields into the record. Raises: struct.error: one of them is not of its type."""
+        self._struct.pack_into(self._memory, 0, *self._get(known))
+
+    def read(self, known: T) -> None:
+        """Copies the record into an object's fields, and those of its parts, which stay the objects that they are."""
+        self._set(known, self._struct.unpack_from(self._memory))
 
 
-def set_values(kind: type, state: Any, values: tuple[Any, ...]) -> None:
-    """Writes an item of a structured array (`.item()`) into an object with the fields of a record class."""
-    for (name, nested), value in zip(fields_of(kind), values, strict=True):
-        if nested is None:
-            setattr(state, name, value)
+@cache
+def _copying(kind: type) -> tuple[struct.Struct, Callable[[Any], Any], Callable[[Any, Any], None]]:
+    """A record class as a structure of C, and what gets its numbers from an object, and sets them, in the same order."""
+    codes, names = _numbers(kind, "known")
+    layout = struct.Struct(codes)
+    assert layout.size == dtype_of(kind).itemsize
+    made: dict[str, Any] = {}
+    fields = ", ".join(names)
+    exec(f"def get(known): return ({fields},)\ndef set(known, values): ({fields},) = values", made)
+    return layout, made["get"], made["set"]
+
+
+def _numbers(kind: type, known: str) -> tuple[str, list[str]]:
+    """Codes of struct for a record class, and its numbers as expressions. Args: known: the object, as an expression."""
+    codes, names = "", []
+    for name, hint in get_type_hints(kind).items():
+        if hint in _CODES:
+            codes += _CODES[hint]
+            names.append(f"{known}.{name}")
         else:
-            set_values(nested, getattr(state, name), value)
+            within, found = _numbers(hint, f"{known}.{name}")
+            codes += within
+            names += found
+    return f"0q{codes}0q", names  # a record begins and ends where a 64-bit number may stand

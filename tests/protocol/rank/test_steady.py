@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, values
+from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows
 from sa_atp.net.loop.compiled import steady_kernels, worker_kernels
@@ -59,15 +60,14 @@ class Twins:
     def check(self) -> None:
         """While it is lent, what the loop asks is answered by kernels."""
         if self.lent is not None:
-            flow = self.flow
-            assert self.kernels.due_us(flow) == self.plain.next_timer_us()
-            assert self.kernels.may_gather(flow) == self.plain.may_gather()
+            assert self.kernels.due_us(self.lent.state) == self.plain.next_timer_us()
+            assert self.kernels.may_gather(self.lent.state) == self.plain.may_gather()
 
     @property
-    def flow(self) -> np.void:
+    def flow(self) -> NDArray[np.void]:
         assert self.lent is not None
         assert self.lent.state is not None
-        flow: np.void = self.lent.state.flow
+        flow: NDArray[np.void] = self.lent.state.flow
         return flow
 
     def receive(self, packets: ByteRows, address: tuple[str, int], now: int) -> None:
@@ -77,7 +77,7 @@ class Twins:
             taken = self.kernels.receive(np.ascontiguousarray(packets).view(np.uint32).copy(), now, self.lent.state)
             self.taken += taken
             packets = packets[taken:]
-            if len(packets) or self.flow["unfinished"]:
+            if len(packets) or self.flow["unfinished"][0]:
                 self.take_back()
         while self.lent is not None and len(packets) and packets.shape[1] == self.question_size:
             words = np.ascontiguousarray(packets[0]).view(np.uint32).copy()
@@ -102,9 +102,9 @@ class Twins:
                 self.take_back()
             else:
                 self.sent += count
-                assert bool(self.flow["has_more"]) == self.plain.has_more
+                assert bool(self.flow["has_more"][0]) == self.plain.has_more
                 found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
-                if self.flow["asks"]:
+                if self.flow["asks"][0]:
                     self.asked += 1
                     found.append(Burst(SWITCH, self.lent.question))
         if found is None:

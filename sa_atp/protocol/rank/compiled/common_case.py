@@ -28,7 +28,7 @@ from sa_atp.protocol.packets.header import WORD, first_byte, size_of, words_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled import kernels as k
 from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, MOST_GAPS, Gap, State
-from sa_atp.protocol.rank.records import table
+from sa_atp.protocol.rank.records import Record, table
 from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
@@ -76,9 +76,10 @@ class ResultStreams:
         self.job, self.epoch = job, epoch
         self._size = size_of(Kind.RESULT, lanes, contribution_bits)
         self.fan_in = _in_memory(fan_in, contribution_bits)
-        what = self.expected = table(k.Expected, 1)[0]
-        what["first_byte"], what["job"], what["epoch"] = first_byte(Kind.RESULT), job, epoch
-        what["congestion"], what["collision"], what["rare"] = Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS
+        self.expected = Record(k.Expected)
+        self.expected.write(
+            k.Expected(first_byte(Kind.RESULT), job, epoch, Flag.CONGESTION, Flag.COLLISION, Flag.FROM_PS)
+        )
         self._rows = table(k.Stream, 256)
 
     def find(self, packets: ByteRows) -> list[k.Stream] | None:
@@ -88,7 +89,7 @@ class ResultStreams:
             return None
         if len(self._rows) < len(packets):
             self._rows = table(k.Stream, 2 * len(packets))
-        count = self._kernels.streams(words, self.expected, self.fan_in, self._rows)
+        count = self._kernels.streams(words, self.expected.array, self.fan_in, self._rows)
         return None if count < 0 else [k.Stream(*row) for row in self._rows[:count].tolist()]
 
 
@@ -102,16 +103,12 @@ class CommonCase:
             kernels, job=membership.job, epoch=membership.epoch, fan_in=membership.fan_in, lanes=membership.lanes,
             contribution_bits=membership.contribution_bits,
         )  # fmt: skip
-        what = self._contribution = table(k.Contribution, 1)[0]
-        what["first_byte"], what["job"], what["epoch"] = first_byte(Kind.DATA), membership.job, membership.epoch
-        what["slot_base"], what["slot_count"] = membership.slot_base, membership.slot_count
-        what["limit"] = 1 << limit_bits(membership.contributions)
-        part = self._part = table(k.Part, 1)[0]
-        part["sum_limit"], part["target_bits"] = SUM_LIMIT, target_bits(membership.contributions)
-        part["coarse_bits"], part["headroom_bits"] = COARSE_BITS, HEADROOM_BITS
-        part["min_exponent"], part["max_exponent"] = MIN_EXPONENT, MAX_EXPONENT
-        part["bitmap_words"] = membership.contribution_bits // BITMAP_WORD_BITS
-        self._found = table(k.Found, 1)[0]
+        self._contribution, self._part = Record(k.Contribution), Record(k.Part)
+        self._limit, self._target_bits = (
+            1 << limit_bits(membership.contributions),
+            target_bits(membership.contributions),
+        )
+        self._found = table(k.Found, 1)
         self._done = table(k.Complete, 16)
 
     # --- out ------------------------------------------------------------------------------------------------------------
@@ -128,15 +125,17 @@ class CommonCase:
         attempt, within = divmod(first, plan.attempt_fragments)
         if within < plan.scale_fragments or group.excluded or not (little_endian() and group.is_aligned):
             return 0
-        what = self._contribution
-        what["flags"] = Flag.ON_BEHALF if group.bypass_leaf else 0
-        _describe(what, operation, attempt)
+        what = self._described(operation, attempt)
+        what.flags = Flag.ON_BEHALF if group.bypass_leaf else 0
         bits = _in_memory(group.bits, self._member.contribution_bits)
         words = packets.view(np.uint32)
         end = min(end, (attempt + 1) * plan.attempt_fragments)
         for n, part in enumerate(group.parts):
-            what["add"] = n > 0
-            written = self._kernels.fill(words, at, first, end, what, bits, operation.exponent, group.fits[n], part)
+            what.add = n > 0
+            self._contribution.write(what)
+            written = self._kernels.fill(
+                words, at, first, end, self._contribution.array, bits, operation.exponent, group.fits[n], part
+            )
             end = first + written
         return int(end - first)
 
@@ -153,35 +152,37 @@ class CommonCase:
         attempt, within = divmod(local, plan.attempt_fragments)
         if within < plan.scale_fragments or within + stream.end - stream.start > plan.attempt_fragments:
             return None
-        part = self._part
-        part["local"], part["exponent"], part["high"] = local, stream.exponent, operation.groups[0].high
-        part["data_start"], part["data_fragments"] = plan.data_start(attempt), plan.data_fragments
-        part["chunk_fragments"], part["attempt"] = plan.chunk_fragments, attempt
+        part = self._part_of(operation, attempt)
+        part.local, part.exponent, part.high = local, stream.exponent, operation.groups[0].high
+        self._part.write(part)
         if len(self._done) < plan.chunks:
             self._done = table(k.Complete, 2 * plan.chunks)
         words = packets.view(np.uint32)
-        found = operation.take_stream(self._kernels, words, stream.start, stream.end, part, self._found, self._done)
-        return None if found is None else Taken(*found)
+        if not self._kernels.take(
+            words, stream.start, stream.end, self._part.array, operation.sums, operation.groups[0].sent, self._found,
+            self._done,
+        ):  # fmt: skip
+            return None
+        last = local + stream.end - stream.start - 1
+        return Taken(*operation.after_taken(last, self._found, self._done))
 
-    def state(self, flow: np.void, operation: Operation, group: ContributionGroup) -> State | None:
+    def state(self, flow: NDArray[np.void], operation: Operation, group: ContributionGroup) -> State | None:
         """Makes the state of kernels for a stream that flows, of an operation and its only group; None: it is not common.
 
-        Args: flow: a Flow.
+        Args: flow: Flow[1].
         """
         if not little_endian():
             return None
         plan, width = operation.plan, self._member.contribution_bits
-        contribution, part = self._contribution.copy(), self._part.copy()
-        contribution["flags"], contribution["add"] = 0, False
-        _describe(contribution, operation, 0)
-        part["data_start"], part["data_fragments"] = plan.data_start(0), plan.data_fragments
-        part["chunk_fragments"], part["attempt"] = plan.chunk_fragments, 0
+        contribution, part = Record(k.Contribution), Record(k.Part)
+        contribution.write(self._described(operation, 0))
+        part.write(self._part_of(operation, 0))
         return State(
             flow=flow,
-            contribution=contribution,
-            expected=self.results.expected,
-            part=part,
-            found=table(k.Found, 1)[0],
+            contribution=contribution.array,
+            expected=self.results.expected.array,
+            part=part.array,
+            found=table(k.Found, 1),
             bits=_in_memory(group.bits, width),
             fan_in=self.results.fan_in,
             rows=table(k.Stream, STEADY_ROWS),
@@ -194,18 +195,30 @@ class CommonCase:
             question=probes(self._member, operation, [plan.data_start(0)], [0]).view(np.uint32)[0],
         )
 
+    def _described(self, operation: Operation, attempt: int) -> k.Contribution:
+        of, plan = self._member, operation.plan
+        return k.Contribution(
+            first_byte=first_byte(Kind.DATA), job=of.job, epoch=of.epoch, tag=operation.tag,
+            first_seq=operation.first_seq, slot_base=of.slot_base, slot_count=of.slot_count,
+            data_start=plan.data_start(attempt), chunk_fragments=plan.chunk_fragments, attempt=attempt,
+            limit=self._limit,
+        )  # fmt: skip
+
+    def _part_of(self, operation: Operation, attempt: int) -> k.Part:
+        plan = operation.plan
+        return k.Part(
+            data_start=plan.data_start(attempt), data_fragments=plan.data_fragments,
+            chunk_fragments=plan.chunk_fragments, attempt=attempt, sum_limit=SUM_LIMIT, target_bits=self._target_bits,
+            coarse_bits=COARSE_BITS, headroom_bits=HEADROOM_BITS, min_exponent=MIN_EXPONENT, max_exponent=MAX_EXPONENT,
+            bitmap_words=self._member.contribution_bits // BITMAP_WORD_BITS,
+        )  # fmt: skip
+
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
         """The values that the sums of these chunks stand for. Returns: whether it could."""
         if out.dtype != np.float32 or not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
             return False
         self._kernels.dequantise(sums, exponents, first, end, CHUNK_VALUES, UNKNOWN, out)
         return True
-
-
-def _describe(what: np.void, operation: Operation, attempt: int) -> None:
-    """Fills in the fields of a Contribution that follow from an operation."""
-    what["tag"], what["first_seq"], what["attempt"] = operation.tag, operation.first_seq, attempt
-    what["data_start"], what["chunk_fragments"] = operation.plan.data_start(attempt), operation.plan.chunk_fragments
 
 
 def _words(packets: ByteRows) -> NDArray[np.uint32] | None:

@@ -5,13 +5,14 @@ What they do, the rules beside them do as well, for every case (`ContributionGro
 what is not common and says where, so nothing of that is decided here.
 
 They are written for numba: they call nothing but `swapped`, all arrays are C-contiguous, and signed numbers do not meet
-unsigned ones.
+unsigned ones. A record comes as an array of one, whose name ends in _: numba takes 30 microseconds for a record by itself.
 numba's arithmetic on 32-bit numbers gives 64-bit ones: what is used further is cut to 32 bits where it is made.
 A *word* is 32 bits of a packet as they lie in memory, big-endian, read by a little-endian machine. Nothing that a packet
 says is used as an index before it has been compared with what bounds it.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,35 +24,37 @@ HEADER_WORDS = 3  # of a header, before its bitmap
 # --- what kernels are given, as record classes (records.py) -------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class Contribution:
     """What `fill` writes: fields of headers, and where the data of the operation's attempt begin."""
 
-    first_byte: int
-    flags: int
-    job: int
-    epoch: int
-    tag: int
-    first_seq: int
-    slot_base: int
-    slot_count: int
-    data_start: int
-    chunk_fragments: int
-    attempt: int
-    limit: int
+    first_byte: int = 0
+    flags: int = 0
+    job: int = 0
+    epoch: int = 0
+    tag: int = 0
+    first_seq: int = 0
+    slot_base: int = 0
+    slot_count: int = 0
+    data_start: int = 0
+    chunk_fragments: int = 0
+    attempt: int = 0
+    limit: int = 0
     """Quantised values are smaller."""
-    add: bool
+    add: bool = False
     """Whether to add the lanes to those that are there, instead of writing both."""
 
 
+@dataclass(slots=True)
 class Expected:
     """What results of a job look like, and which flags `streams` counts."""
 
-    first_byte: int
-    job: int
-    epoch: int
-    congestion: int
-    collision: int
-    rare: int
+    first_byte: int = 0
+    job: int = 0
+    epoch: int = 0
+    congestion: int = 0
+    collision: int = 0
+    rare: int = 0
 
 
 class Stream(NamedTuple):
@@ -70,25 +73,26 @@ class Stream(NamedTuple):
     """Flags that are not of the common case."""
 
 
+@dataclass(slots=True)
 class Part:
     """Which part of an operation `take` is given, and the rules of scaling (numbers/scaling.py)."""
 
-    local: int
+    local: int = 0
     """Place of the first fragment."""
-    data_start: int
-    data_fragments: int
-    chunk_fragments: int
-    attempt: int
-    exponent: int
-    high: int
+    data_start: int = 0
+    data_fragments: int = 0
+    chunk_fragments: int = 0
+    attempt: int = 0
+    exponent: int = 0
+    high: int = 0
     """Nothing at or above has been sent."""
-    sum_limit: int
-    target_bits: int
-    coarse_bits: int
-    headroom_bits: int
-    min_exponent: int
-    max_exponent: int
-    bitmap_words: int
+    sum_limit: int = 0
+    target_bits: int = 0
+    coarse_bits: int = 0
+    headroom_bits: int = 0
+    min_exponent: int = 0
+    max_exponent: int = 0
+    bitmap_words: int = 0
 
 
 class Found:
@@ -161,13 +165,13 @@ def swapped(word: Any) -> Any:
 
 
 def fill(
-    words: Any, at: int, first: int, end: int, what: Any, bits: Any, exponents: Any, fits: Any, values: Values
+    words: Any, at: int, first: int, end: int, what_: Any, bits: Any, exponents: Any, fits: Any, values: Values
 ) -> int:
     """Writes data fragments first to end - 1 of one attempt: header, and lanes quantised from one contribution.
 
     Args:
         words: uint32[packets, 3 + words of the bitmap + lanes]. at: the row of the first.
-        what: a Contribution.
+        what_: Contribution[1].
         bits: uint32[words of the bitmap], as they travel.
         exponents: int16[chunks].
         fits: int8[chunks]: attempt + 1 where a chunk's values are known to fit their exponent; filled in here.
@@ -175,6 +179,7 @@ def fill(
 
     Returns: how many were written: up to the first chunk that has a value which does not fit.
     """
+    what = what_[0]
     header = 3 + bits.size
     lanes = words.shape[1] - header
     total = values.size
@@ -245,16 +250,17 @@ def fill(
     return end - first
 
 
-def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
+def streams(words: Any, what_: Any, bits: Any, found: Any) -> int:
     """Divides results into streams: consecutive fragments with one exponent and tag.
 
     Args:
-        words: uint32[packets, 3 + words of the bitmap + lanes]. what: an Expected.
+        words: uint32[packets, 3 + words of the bitmap + lanes]. what_: Expected[1].
         bits: uint32[words of the bitmap], of a complete sum, as they travel.
         found: Stream[packets or more].
 
     Returns: how many there are; -1 if a packet is not a complete result of this job and epoch.
     """
+    what = what_[0]
     count = -1
     before = np.int64(-2)
     stream = np.int64(-1)
@@ -294,17 +300,18 @@ def streams(words: Any, what: Any, bits: Any, found: Any) -> int:
     return count + 1
 
 
-def take(words: Any, start: int, end: int, part: Any, sums: Any, sent: Any, found: Any, done: Any) -> bool:
+def take(words: Any, start: int, end: int, part_: Any, sums: Any, sent: Any, found_: Any, done: Any) -> bool:
     """Takes a stream of results, if all are data fragments that are missing, sent by us, and at the right exponent.
 
     Args:
         words: uint32[packets, 3 + words of the bitmap + lanes]; start, end: rows of the stream.
-        part: a Part. sums: Sums of the operation; sent: Sent of its only group. found: a Found.
+        part_: Part[1]. sums: Sums of the operation; sent: Sent of its only group. found_: Found[1].
         done: Complete[chunks or more]: chunks whose last fragment this was; without those whose sum is accepted here, since
             it is as the history foretold (ChunkHistory.too_coarse, after_sum).
 
     Returns: whether they were taken; if not, nothing has changed.
     """
+    part, found = part_[0], found_[0]
     header = 3 + part.bitmap_words
     lanes = words.shape[1] - header
     count = end - start

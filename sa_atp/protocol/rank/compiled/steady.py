@@ -6,8 +6,6 @@ of the connection is always the same, and kernels do one after the other (steady
 should be. The rules go on from there.
 """
 
-from typing import Any
-
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Values
@@ -17,17 +15,12 @@ from sa_atp.protocol.rank.compiled.common_case import CommonCase
 from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, Flow, State
 from sa_atp.protocol.rank.connection import Connection
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
 from sa_atp.protocol.rank.pace.receiving import Receiver
-from sa_atp.protocol.rank.pace.timing import RoundTrip
-from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.records import set_values, table, values_of
-from sa_atp.protocol.rank.recovery.asking import Asked, Asking
+from sa_atp.protocol.rank.records import Record
+from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.progress import Progress, Transmissions
-from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 
@@ -43,9 +36,9 @@ class Steady:
         self._recovery, self._receiver, self._common = recovery, receiver, common
         self._window_log = connection.window_log
         self._operation: Operation | None = None
-        flow = self._flow = table(Flow, 1)[0]
-        flow["size"] = size_of(Kind.DATA, member.lanes, member.contribution_bits)
-        flow["reply"], flow["is_flat"] = first_byte(Kind.PROBE_REPLY), member.levels <= 1
+        self._flow: Flow | None = None
+        self._size, self._is_flat = size_of(Kind.DATA, member.lanes, member.contribution_bits), member.levels <= 1
+        self._record = Record(Flow)
         self._known = 0  # questions in State.asked that the rules have asked
         self.state: State | None = None
         """What kernels are given of the operation; None: of none."""
@@ -77,42 +70,31 @@ class Steady:
         if operation is not self._operation and not self._begin(operation, group):
             return False
         assert self.state is not None
-        waiting, questions = self._recovery.waiting, self._recovery.open_of(operation)
+        questions = self._recovery.open_of(operation)
         self._known = 0 if questions is None else min(len(questions), MOST_ASKED // 2)
         if questions and self._known:
             self.state.asked[: self._known] = [
                 Asked(*question, is_answered=False) for question in questions[: self._known]
             ]
         fresh_first, fresh_end = group.fresh_range
-        flow = self._flow
-        for name, (kind, known) in self._records(operation, group).items():
-            flow[name] = values_of(kind, known)
-        for name, value in {
-            "fresh_first": fresh_first, "fresh_end": fresh_end, "sending_last_us": group.sending[-1][1],
-            "said_place": said_place, "tell_after": tell, "due_us": due_us,
-            "results": 0, "congested": 0, "unfinished": 0, "gaps": 0, "first_open": 0, "answered": 0,
-            "asked": self._known, "waiting": waiting, "last_asked": self._recovery.last_asked_of(operation),
-            "others_wait": questions is None or self._known < len(questions),
-        }.items():  # fmt: skip
-            flow[name] = value
+        self._flow = Flow(
+            self._window, self._round_trip, under_way, self._probe_timer, self._recovery.asking, operation, group,
+            fresh_first=fresh_first, fresh_end=fresh_end, sending_last_us=group.sending[-1][1],
+            data_fragments=operation.plan.data_fragments, size=self._size, place=self._operations.place_of(operation),
+            said_place=said_place, tell_after=tell, due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
+            is_flat=self._is_flat, asked=self._known, waiting=self._recovery.waiting,
+            last_asked=self._recovery.last_asked_of(operation),
+            others_wait=questions is None or self._known < len(questions),
+        )  # fmt: skip
+        self._record.write(self._flow)
         return True
-
-    def _records(self, operation: Operation, group: ContributionGroup) -> dict[str, tuple[type, Any]]:
-        """The objects whose fields are part of a Flow: for each field of Flow, the record class and the object."""
-        return {
-            "window": (Window, self._window), "round_trip": (RoundTrip, self._round_trip),
-            "under_way": (UnderWay, self._under_way), "timer": (ProbeTimer, self._probe_timer),
-            "asking": (Asking, self._recovery.asking), "progress": (Progress, operation), "group": (Transmissions, group),
-        }  # fmt: skip
 
     def _begin(self, operation: Operation, group: ContributionGroup) -> bool:
         """Looks at what does not change as long as an operation lasts. Returns: whether that is common."""
-        state = self._common.state(self._flow, operation, group)
+        state = self._common.state(self._record.array, operation, group)
         if state is None:
             return False
         self._operation, self.state, self.values = operation, state, group.parts[0]
-        self._flow["data_fragments"] = operation.plan.data_fragments
-        self._flow["place"] = self._operations.place_of(operation)
         return True
 
     @property
@@ -124,30 +106,31 @@ class Steady:
 
     def leave(self, now_us: int) -> None:
         """Writes what kernels have changed back, and finishes their last stream. Args: now_us: when it came."""
-        operation, state = self._operation, self.state
+        operation, state, flow = self._operation, self.state, self._flow
         assert operation is not None
         assert state is not None
-        (group,), stats, flow, sent = operation.groups, self._stats, self._flow, self._under_way.sent
-        for name, (kind, known) in self._records(operation, group).items():
-            set_values(kind, known, flow[name].item())
+        assert flow is not None
+        (group,), stats, sent = operation.groups, self._stats, self._under_way.sent
+        self._record.read(flow)
         if self._window_log is not None:
             self._window_log.note("stream")
-        stats.results += int(flow["results"])
-        stats.congested += int(flow["congested"])
-        stats.probe_replies += int(flow["answered"])
+        stats.results += flow.results
+        stats.congested += flow.congested
+        stats.probe_replies += flow.answered
         newly = self._under_way.sent - sent
         if newly:
             stats.fragments_sent += newly
             self._recovery.has_sent(operation, group.high - 1)
-            for end_us, first_us in state.gaps[: flow["gaps"]].tolist():
+            for end_us, first_us in state.gaps[: flow.gaps].tolist() if flow.gaps else ():
                 group.sending[-1] = (group.sending[-1][0], end_us)
                 group.sending.append((first_us, first_us))
-            group.sending[-1] = (group.sending[-1][0], int(flow["sending_last_us"]))
-        group.set_fresh_range(int(flow["fresh_first"]), int(flow["fresh_end"]))
-        asked = [Asked(*row) for row in state.asked[: flow["asked"]].tolist()]
-        self._recovery.has_asked(operation, asked, self._known)
-        if flow["unfinished"]:
-            stream = Stream(*state.rows[flow["unfinished_row"]].item())
+            group.sending[-1] = (group.sending[-1][0], flow.sending_last_us)
+        group.set_fresh_range(flow.fresh_first, flow.fresh_end)
+        if flow.asked:
+            asked = [Asked(*row) for row in state.asked[: flow.asked].tolist()]
+            self._recovery.has_asked(operation, asked, self._known)
+        if flow.unfinished:
+            stream = Stream(*state.rows[flow.unfinished_row].item())
             self._receiver.follow(operation, stream, state.found, state.done, now_us)
 
     def forget(self, operation: Operation) -> None:

@@ -6,6 +6,7 @@ here, the rules do for every case (`Worker.receive`, `Worker.transmit` and what 
 together. Whoever calls these waits, sends and takes for as long as they say that this is theirs. (steady.py)
 """
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,6 +36,7 @@ MOST_ASKED, MOST_GAPS = 256, 256
 FLAG_FROM_PS, FLAG_CONGESTION = int(Flag.FROM_PS), int(Flag.CONGESTION)
 
 
+@dataclass(slots=True)
 class Flow:
     """What a connection knows while a stream flows: a record class (records.py)."""
 
@@ -47,50 +49,50 @@ class Flow:
     """Of the only operation."""
     group: Transmissions
     """Of its only group."""
-    fresh_first: int
-    fresh_end: int
+    fresh_first: int = 0
+    fresh_end: int = 0
     """What may be sent for the first time."""
-    sending_last_us: int
+    sending_last_us: int = 0
     """When the group's newest transmission left, see ContributionGroup.on_sent."""
-    data_fragments: int
-    size: int
+    data_fragments: int = 0
+    size: int = 0
     """Bytes of a fragment."""
-    place: int
+    place: int = 0
     """Where the operation begins."""
-    said_place: int
-    tell_after: int
+    said_place: int = 0
+    tell_after: int = 0
     """How far we were when the parameter server was told, and after how many more fragments it is told anew."""
-    due_us: int
+    due_us: int = 0
     """When somebody else's timer is due."""
-    reply: int
+    reply: int = 0
     """How an answer begins."""
-    is_flat: bool
+    is_flat: bool = False
     """Whether there is no leaf between us and the switch that sums."""
-    results: int
-    congested: int
+    results: int = 0
+    congested: int = 0
     """Counters (WorkerStats), from zero."""
-    unfinished: int
+    unfinished: int = 0
     """So many of the results that `receive` took last are in the sums, and nothing else has followed from that yet, since
     the rules have to look at a chunk."""
-    unfinished_row: int
+    unfinished_row: int = 0
     """Their stream, in State.rows."""
-    has_more: bool
+    has_more: bool = False
     """Whether there may be more to send at once than `transmit` has just written."""
-    asks: bool
+    asks: bool = False
     """Whether State.question has to leave behind what `transmit` has just written."""
-    asked: int
+    asked: int = 0
     """Rows of State.asked."""
-    first_open: int
+    first_open: int = 0
     """The first of these that is not answered."""
-    answered: int
+    answered: int = 0
     """How many were answered here."""
-    waiting: int
+    waiting: int = 0
     """Fragments of which an answer is waited for."""
-    last_asked: int
+    last_asked: int = 0
     """The last fragment that has ever been asked for."""
-    others_wait: bool
+    others_wait: bool = False
     """Whether questions wait for an answer that are not in State.asked."""
-    gaps: int
+    gaps: int = 0
     """Rows of State.gaps."""
 
 
@@ -105,7 +107,7 @@ class State(NamedTuple):
     """What kernels are given of a connection whose stream flows; records and arrays are read and written."""
 
     flow: Any
-    """Flow."""
+    """Flow[1]."""
     contribution: Any
     expected: Any
     part: Any
@@ -146,7 +148,7 @@ def receive(words: Any, now_us: int, state: Any) -> int:
 
     Returns: how many were taken, from the first on; the next one is for the rules. See `Flow.unfinished`.
     """
-    flow, part, rows, found = state.flow, state.part, state.rows, state.found
+    flow, part, rows, found = state.flow[0], state.part[0], state.rows, state.found[0]
     flow.unfinished = 0
     if words.shape[0] > rows.shape[0]:
         return 0
@@ -168,7 +170,7 @@ def receive(words: Any, now_us: int, state: Any) -> int:
         part.local = local
         part.exponent = rows[i].exponent
         part.high = flow.group.high
-        if not take(words, start, rows[i].end, part, state.sums, state.sent, found, state.done):
+        if not take(words, start, rows[i].end, state.part, state.sums, state.sent, state.found, state.done):
             return int(start)
         end = data_start + min((found.last_accepted + 1) * part.chunk_fragments, part.data_fragments)
         is_unsent = flow.fresh_first < flow.fresh_end and flow.fresh_first < end
@@ -200,7 +202,7 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
 
     Args: words: uint32[3 + words of the bitmap or more]. Returns: whether it did; else nothing has changed.
     """
-    flow, bits, fan_in, asked = state.flow, state.bits, state.fan_in, state.asked
+    flow, bits, fan_in, asked = state.flow[0], state.bits, state.fan_in, state.asked
     pending, sent = state.sums.pending, state.sent
     n = flow.first_open
     if n >= flow.asked or flow.others_wait or words.size < 3 + bits.size:
@@ -210,8 +212,8 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
     local = (np.int64(swapped(words[2])) - flow.progress.first_seq) & 0xFFFFFFFF
     if (
         top >> 24 != flow.reply
-        or names >> 24 != state.expected.job
-        or names >> 16 & 0xFF != state.expected.epoch
+        or names >> 24 != state.expected[0].job
+        or names >> 16 & 0xFF != state.expected[0].epoch
         or flags & (QUESTION_FLAGS | FLAG_FROM_PS) != 0
         or local != asked[n].local  # answers come in the order of the questions, unless something was lost
     ):
@@ -250,7 +252,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
 
     Returns: how many packets; -1: there is something else to do, which is for the rules. See `Flow.has_more` and `asks`.
     """
-    flow, sent, asked, gaps, question = state.flow, state.sent, state.asked, state.gaps, state.question
+    flow, sent, asked, gaps, question = state.flow[0], state.sent, state.asked, state.gaps, state.question
     pending = state.sums.pending
     flow.has_more = flow.asks = False
     low = lowest(flow.progress.low, pending)
@@ -335,16 +337,18 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     return int(count)
 
 
-def due_us(flow: Any) -> int:
+def due_us(state: Any) -> int:
     """When a timer is due. (Worker.next_timer_us)"""
+    flow = state.flow[0]
     awaited = flow.under_way.in_flight
     if awaited == 0 and flow.under_way.missing < flow.data_fragments:
         awaited = flow.under_way.missing
     return int(min(flow.due_us, until_us(flow.timer, flow.round_trip, awaited)))
 
 
-def may_gather(flow: Any) -> int:
+def may_gather(state: Any) -> int:
     """Worker.may_gather"""
+    flow = state.flow[0]
     if waits_for_answers(flow.asking, flow.waiting):
         return 0
     return gather_at_most(flow.under_way)

@@ -81,7 +81,9 @@ class Receiver:
         left = self._under_way.out - out
         self._count_news(taken.fresh, stream.marked, stream.collided, left, now_us)
 
-    def follow(self, operation: Operation, stream: Stream, found: np.void, done: NDArray[np.void], now_us: int) -> None:
+    def follow(
+        self, operation: Operation, stream: Stream, found: NDArray[np.void], done: NDArray[np.void], now_us: int
+    ) -> None:
         """Finishes a stream that a kernel has put into the sums. Args: found, done: see kernels.take."""
         count, out = stream.end - stream.start, self._under_way.out
         last = ((stream.seq - operation.first_seq) & SEQ_MASK) + count - 1

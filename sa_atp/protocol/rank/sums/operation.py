@@ -204,18 +204,6 @@ class Operation(Progress):
             self._chunk_complete(chunk, largest(self._sums_of(chunk)))
         return fresh, sent_us
 
-    def take_stream(
-        self, kernels: Any, words: Any, start: int, end: int, part: Any, found: Any, done: Any
-    ) -> tuple[int, int] | None:
-        """Takes a stream of results by a kernel, where it is the common case of on_results. Args: see kernels.take.
-
-        Returns: as on_results; None if it is not common, and nothing has changed. Raises: NotFinite, Changed.
-        """
-        (group,) = self.groups
-        if not kernels.take(words, start, end, part, self.sums, group.sent, found, done):
-            return None
-        return self.after_taken(int(part["local"]) + end - start - 1, found, done)
-
     @cached_property
     def sums(self) -> Sums:
         """The arrays that kernels read and write."""
