@@ -194,7 +194,7 @@ def test_a_trace_is_beside_whoever_names_it(tmp_path: Path, monkeypatch: pytest.
         (("demo", {("run", "steps"): 1}), "overrides: the key ('run', 'steps'): expected"),
         (("demo", "run.steps=1"), "overrides = 'run.steps=1': expected a mapping"),
         (("demo", ["run.steps"]), "--set run.steps: expected TABLE.KEY=VALUE"),
-        (("demo", {"ssp.bound": 1}), "ssp.bound = 1: changes nothing: [ssp] is for ssp"),
+        (("demo", {"ssp.bound": 1}), "ssp.bound = 1: has no effect: [ssp] is for ssp"),
         ((experiment.Plan(run={"steps": 1}),), "plan: a table is not of its class"),  # type: ignore[arg-type]
         ((experiment.Plan(run=experiment.RunPlan(steps=0)),), "plan: run.steps = 0: expected 1 to 100000"),
         (("sweep-slots",), "a sweep over switch.slots: run it with experiment.sweep"),

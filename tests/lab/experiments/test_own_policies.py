@@ -16,6 +16,7 @@ from sa_atp.lab import policies
 from sa_atp.lab.policies.policy import SwitchPolicy
 
 FILE = str(Path(own_policy.__file__).resolve())
+policies.forget(own_policy.Cloned.name)  # importing the file has registered it, for all processes that tests start
 SLOW = {"straggler.pattern": "constant", "straggler.workers": [1]}
 
 

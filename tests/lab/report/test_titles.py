@@ -152,10 +152,10 @@ def test_the_title_of_training_is_true(result: RunResult) -> None:
 @given(results())
 def test_the_sentence_on_losses_is_true(result: RunResult) -> None:
     said = plain(findings.same_training(result))
-    by_step: dict[tuple[int, int], list[float]] = {}
+    by_step: dict[tuple[int, int, int], list[float]] = {}
     for run in result.runs:
         for each in run.evaluations:
-            by_step.setdefault((run.repetition, each.step), []).append(each.loss)
+            by_step.setdefault((run.repetition, run.job, each.step), []).append(each.loss)
     assert "nan" not in said
     assert "inf" not in said
     if "is the same" in said:
