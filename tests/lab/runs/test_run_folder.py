@@ -137,8 +137,8 @@ def test_a_run_whose_folder_is_removed_is_saved_elsewhere(
     monkeypatch.setattr("tempfile.tempdir", str(refuge))
     real = runner.run
 
-    def run(*arguments: Any) -> Any:
-        result = real(*arguments)
+    def run(*arguments: Any, **options: Any) -> Any:
+        result = real(*arguments, **options)
         out.rmdir()
         out.write_text("a file now")
         return result
