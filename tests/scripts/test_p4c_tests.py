@@ -108,7 +108,7 @@ def test_missing_parts_and_wrong_arguments(place: Place, tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("p4c-bm2-ss is not on this machine: ")
     for arguments, said in (
-        ((tmp_path,), f"{tmp_path} is no p4c checkout"),
+        ((tmp_path,), f"{tmp_path} is not a p4c checkout"),
         ((place.checkout, "--only", "nothing"), "no v1model program with a packet test has 'nothing' in its name"),
         ((place.checkout, "--only", "x", "--update"), "--update writes the whole list"),
         ((place.checkout, "--jobs", "0"), "--jobs 0: expected 1 or more"),

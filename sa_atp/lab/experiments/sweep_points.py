@@ -90,7 +90,7 @@ class _SweepRun:
                 self._write(point, result)
                 took.append((point.plan, time.monotonic() - start))
             else:
-                self.progress(f"{self.plan.sweep.key} = {point.value}: was run before")
+                self.progress(f"{self.plan.sweep.key} = {point.value}: already run")
             found.append((point, result))
             self._write_sweep(found)
         return found

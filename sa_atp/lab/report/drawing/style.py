@@ -259,8 +259,10 @@ def save(made: "Figure", path: Path) -> Path:
 
 def as_uri(made: "Figure") -> str:
     """A figure as a data URI: SVG, or PNG if the SVG would be too large."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
     out = io.BytesIO()
-    made.savefig(out, format="svg", metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
+    FigureCanvasSVG(made).print_svg(out, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     # fallback fonts are as wide or narrower
     text = out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Roboto, Arial, sans-serif")
     if len(text) <= MOST_SVG_BYTES:
@@ -270,6 +272,11 @@ def as_uri(made: "Figure") -> str:
 
 
 def _png(made: "Figure", dpi: int) -> bytes:
+    """Draws a figure once: `Figure.savefig` would do it twice, and reports have a dozen. Its layout stays for later files."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     out = io.BytesIO()
-    made.savefig(out, format="png", dpi=dpi, metadata={"Software": None})
+    made.set_dpi(dpi)
+    FigureCanvasAgg(made).print_png(out, metadata={"Software": None})
+    made.set_layout_engine("none")
     return out.getvalue()
