@@ -272,7 +272,7 @@ def as_uri(made: "Figure") -> str:
 
 
 def _png(made: "Figure", dpi: int) -> bytes:
-    """Draws a figure once: `Figure.savefig` would do it twice, and reports have a dozen. Its layout stays for later files."""
+    """A figure as PNG, drawn once (`Figure.savefig` draws twice). Later files have the same layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     out = io.BytesIO()
