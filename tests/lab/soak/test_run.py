@@ -114,7 +114,7 @@ def test_a_world_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.startswith("seed 17 FAILED: sum: job 0, sum 0, rank ")
     assert "  again: sa-atp soak --first 17 --seeds 1\n" in out
-    assert "  the smallest world that was found to fail so:\n    network: one switch" in out
+    assert "  the smallest world found that fails in this way:\n    network: one switch" in out
     assert "1 rank with 1 contribution each; 1 sum of values: 1 " in out
     assert "  its last packets:\n" in out
     assert "RESULT" in out.partition("its last packets")[2]
