@@ -139,7 +139,7 @@ def test_removing_entries_restarts_the_model_with_the_others(forwarder: ModelFor
         ["add", "SwitchIngress.dispatch.bridge"]
     ]
     for entity in (TableEntry(table="bridge"), MulticastGroup(group=5)):
-        with pytest.raises(UpdateRefusedError, match="there is no such entry|does not exist"):
+        with pytest.raises(UpdateRefusedError, match=r"there is no such entry|does not exist"):
             forwarder.write([Update(UpdateKind.DELETE, entity)])
 
 
