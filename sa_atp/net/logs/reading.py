@@ -1,4 +1,4 @@
-"""Logs read back: from files, or from all that are below folders."""
+"""Reads logs: single files, or all files below folders."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ from sa_atp.protocol.log.lines import BadLine, Header
 class LogFile:
     header: Header
     events: list[tuple[int, Event]]
-    """When, in microseconds of the connection's clock, and what; in this order."""
+    """Times, in microseconds of the connection's clock, and events."""
 
     @property
     def rank(self) -> int | None:
-        """Whose it is; None: the parameter server's."""
+        """The rank that logged; None: the parameter server."""
         return self.header.trace.vantage_point.rank
 
 
 def read(path: Path) -> LogFile:
     """Reads a log. A last line that is cut off, as a killed process or a full disk leaves it, is left out.
 
-    Raises: UserError: not a log of this release.
+    Raises: UserError: the file is not a log of this release.
     """
     try:
         text = path.read_bytes()
@@ -45,7 +45,7 @@ def read(path: Path) -> LogFile:
 
 
 def below(paths: Iterable[Path]) -> Iterator[Path]:
-    """Files as they are, and what is called *.jsonl below folders. Raises: UserError: nothing is there."""
+    """Yields the given files, and all *.jsonl files below the given folders. Raises: UserError: a folder has none."""
     for path in paths:
         found = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
         if not found:

@@ -1,7 +1,7 @@
-"""Where logs go: DIR/JOB/rank-2.jsonl, DIR/JOB/parameter-server.jsonl. (docs/log.md)
+"""Writes logs to DIR/JOB/rank-2.jsonl and DIR/JOB/parameter-server.jsonl. (docs/log.md)
 
-A connection only notes what it has decided, and when. In real time a thread of the process turns that into lines, twice a
-second, so that a process that is killed loses no more than that. A disk that is full ends the log, not the job.
+A connection only appends its events to a queue. In real time a thread of the process writes them as lines, twice a
+second, so a process that is killed loses at most half a second of its log. A full disk ends the log, not the job.
 """
 
 import atexit
@@ -25,7 +25,7 @@ from sa_atp.protocol.log.server_events import InstallAsked
 
 VARIABLE = "SA_ATP_LOG"
 FLUSH_EVERY_S = 0.5
-MOST_WAITING = 8192  # events that are not written yet, where no thread does it
+MOST_WAITING = 8192  # events in a queue that no thread writes
 MOST_EARLY = 64  # events of a job that are kept until all its ranks have joined
 
 
@@ -38,7 +38,7 @@ class _File:
         self._first: lines.Header | None = first  # None: it is written
 
     def write(self) -> None:
-        """Appends what was noted; the file is made when there is something. Raises: OSError."""
+        """Appends the queued events to the file, which is made with the first of them. Raises: OSError."""
         text = b"".join(lines.encode(*self.noted.popleft()) for _ in range(len(self.noted)))
         if not text:
             return
@@ -48,7 +48,7 @@ class _File:
             file.write(text)
 
     def _open(self) -> BinaryIO:
-        """Where an earlier connection has left a log of that name, ours has a number: rank-2.1.jsonl."""
+        """Opens the file. Beside the log of an earlier connection the new one has a number: rank-2.1.jsonl."""
         if self._first is None:
             return self._path.open("ab", buffering=0)
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ class LogFolder:
     """The logs of a process, or of a simulation."""
 
     def __init__(self, folder: Path, clock_us: Callable[[], int], reference: ReferenceTime) -> None:
-        """Args: clock_us: what connections have their time from. Raises: UserError: the folder cannot be written."""
+        """Args: clock_us: the clock of the connections. Raises: UserError: the folder cannot be written."""
         make_folder(folder)
         if not os.access(folder, os.W_OK):
             raise UserError(f"{folder}: logs cannot be written there: permission denied")
@@ -79,7 +79,7 @@ class LogFolder:
 
     @classmethod
     def virtual(cls, folder: Path, clock_us: Callable[[], int]) -> "LogFolder":
-        """Of a simulation, whose clock begins at 0. Its owner flushes it when it is over. Raises: UserError."""
+        """Makes the logs of a simulation, whose clock begins at 0. The caller flushes them. Raises: UserError."""
         return cls(folder, clock_us, ReferenceTime("virtual"))
 
     def rank(self, job: str, rank: int) -> Log:
@@ -127,9 +127,9 @@ class LogFolder:
                 self.flush()
 
     def flush(self) -> None:
-        """Writes what has been noted."""
+        """Writes all queued events."""
         if os.getpid() != self._process:
-            return  # forked: what was noted is the parent's
+            return  # forked: the queues belong to the parent
         with self._lock:
             for file in () if self._is_over else self._files:
                 try:
@@ -143,7 +143,7 @@ class LogFolder:
 
 
 def folder_of(job: str) -> str:
-    """What a job's folder is called: its name, with _ for what file names should not have."""
+    """The name of a job's folder: the job's name, with _ in place of characters that do not belong in file names."""
     return re.sub(r"[^A-Za-z0-9._+-]|^\.", "_", job)
 
 
@@ -152,7 +152,7 @@ _making = threading.Lock()
 
 
 def of_process(folder: str | os.PathLike[str]) -> LogFolder:
-    """The logs of the process in a folder, which a thread writes. Raises: UserError."""
+    """Returns the process's logs in a folder, which a thread writes. Raises: UserError."""
     path = Path(folder).absolute()
     with _making:
         found = _of_process.get(path)
@@ -167,7 +167,7 @@ def of_process(folder: str | os.PathLike[str]) -> LogFolder:
 
 
 def flush() -> None:
-    """Writes what this process's connections have noted."""
+    """Writes all queued events of this process's connections."""
     for folder in list(_of_process.values()):
         folder.flush()
 

@@ -119,7 +119,7 @@ def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int
 
 
 def solve_highs(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
-    """As `solve`, by HiGHS, as a mixed-integer linear program.
+    """Solves the same problem as `solve`, as a mixed-integer linear program, with HiGHS.
 
     Variables are the units u_i, whether a worker has any (z_i: without samples no fixed cost), and the makespan T.
 

@@ -189,7 +189,7 @@ class Ledger:
         return [] if state is None else sorted(state.crossed)
 
     def copied(self, step: int, rank: int, now_us: int) -> int:
-        """Contributions of a worker in this step, as a bitmap, that it should withhold: a backup is about to be sent.
+        """The bitmap of contributions that a worker should withhold in this step, because a backup is about to send them.
 
         If both were sent, they would overlap in some fragments and not in others. A backup counts if it should be
         computed by the time at which data that the worker sends on this answer has left.

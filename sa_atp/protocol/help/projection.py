@@ -18,7 +18,7 @@ class Projection:
         self._workers = workers
 
     def duration(self, state: Step, rank: int, shard: int | None = None) -> int | None:
-        """How long a micro-batch of a shard (by default its own) takes a worker, as measured, in this step if possible."""
+        """The measured time of a worker for a micro-batch of a shard (default: its own), in this step if possible."""
         worker = self._workers[rank]
         measured = state.courses[rank].micro_batch_us or worker.micro_batch_us
         weight = worker.weight if shard is None else self._workers[shard].weight
@@ -38,12 +38,12 @@ class Projection:
         return int(max(each_us - worker.unsure_us * worker.weight, min(each_us, typical_us)))
 
     def typical(self, shard: int) -> int | None:
-        """How long a micro-batch of a shard takes the median worker; None: no speed is known."""
+        """The time that the median worker takes for a micro-batch of a shard; None: no speed is known."""
         known = sorted(w.unit_us for w in self._workers if w.unit_us is not None)
         return int(known[len(known) // 2] * self._workers[shard].weight) if known else None
 
     def expected_us(self, state: Step, rank: int, shard: int) -> int:
-        """How long a micro-batch of a shard will take a worker, by its own measurements or else those of the others."""
+        """The expected time of a worker for a micro-batch of a shard, from its own measurements, or else the others'."""
         return self.duration(state, rank, shard) or self.typical(shard) or 1
 
     def open_work(self, state: Step, shard: int, among: Collection[int]) -> int:

@@ -1,7 +1,7 @@
-"""What an event of the log is, and where connections put theirs. (docs/log.md)
+"""Events of the log, and the function that a connection calls with each of them. (docs/log.md)
 
-A connection is given a `Log`, as it is given the time. It calls it once a decision, and never looks at what comes of it.
-The log adds the time, by the clock that the connection has its own from.
+A connection is given a `Log`, as it is given the time, and calls it once for each decision. A log returns nothing and never
+fails; it adds the time, from the same clock as the connection's.
 """
 
 from collections.abc import Callable
@@ -14,18 +14,18 @@ class Event(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     """A decision. Fields that have their default value are left out of the line."""
 
     name: ClassVar[str]
-    """category:what, as the line says it."""
+    """The name in the log, as category:event."""
 
 
 Log = Callable[[Event], None]
 
 
 def nobody(event: Event) -> None:
-    """The log of a connection that nobody listens to."""
+    """A log that discards its events: the default of every connection."""
 
 
 def of_nobody(job: str) -> Log:
-    """The log of a job of which nobody listens. Args: its name."""
+    """Makes a log for a job that discards its events. Args: job: the job's name."""
     return nobody
 
 
@@ -43,14 +43,14 @@ Contributions = Annotated[str, Meta(pattern="^0x[0-9a-f]+$", description="contri
 Rank = Annotated[int, Meta(ge=0, description="a rank")]
 Ranks = Annotated[list[Rank], Meta(description="ranks")]
 Step = Annotated[int, Meta(ge=0, description="the step, as the ledger counts")]
-Count = Annotated[int, Meta(ge=0, description="a number of them")]
+Count = Annotated[int, Meta(ge=0, description="a count")]
 MicroBatches = Annotated[int, Meta(ge=0, description="micro-batches")]
 Epoch = Annotated[int, Meta(ge=0, le=255, description="the job's epoch")]
 Address = Annotated[str, Meta(description="HOST:PORT")]
-Words = Annotated[str, Meta(description="in words, for people")]
-Yes = Annotated[bool, Meta(description="whether that is so")]
+Words = Annotated[str, Meta(description="text for people")]
+Yes = Annotated[bool, Meta(description="true or false")]
 
 
 def place(address: tuple[str, int]) -> str:
-    """HOST:PORT, as fields have it."""
+    """Formats an address as HOST:PORT, as in fields of events."""
     return f"{address[0]}:{address[1]}"

@@ -8,16 +8,16 @@ QUESTION, ANSWER = ("begun", "held", "busy_us"), ("until", "over", "shard", "mic
 
 
 def of_question(question: Claim | Offer | Idle) -> dict[str, Any]:
-    """begun, held, busy_us, missing: those that this kind of question has."""
+    """Returns the fields begun, held, busy_us and missing, as far as this kind of question has them."""
     missing = {"missing": hex(question.missing)} if isinstance(question, Offer) else {}
     return {name: getattr(question, name) for name in QUESTION if hasattr(question, name)} | missing
 
 
 def of_answer(answer: HelpAnswer | None) -> dict[str, Any]:
-    """until, over, shard, micro_batches, backup, again_us: those that this kind of answer has."""
+    """Returns the fields until, over, shard, micro_batches, backup and again_us, as far as this kind of answer has them."""
     return {name: getattr(answer, name) for name in ANSWER if hasattr(answer, name)}
 
 
 def kind(message: Claim | Offer | Idle | HelpAnswer) -> Any:
-    """claim, offer, idle; granted, work, nothing, noted."""
+    """Returns the kind of a question (claim, offer, idle) or of an answer (granted, work, nothing, noted)."""
     return type(message).__name__.lower()

@@ -1,7 +1,7 @@
-"""The log as text: a line of JSON that says whose it is, and one for each event. (docs/log.md)
+"""The log as text: a header line of JSON with the connection's identity, then a line for each event. (docs/log.md)
 
-The names are those of qlog (draft-ietf-quic-qlog-main-schema), and so is the order: version and format, one trace with a
-vantage point, events with `time`, `name` and `data`.
+Names and order follow qlog (draft-ietf-quic-qlog-main-schema): version and format, one trace with a vantage point, events
+with `time`, `name` and `data`.
 """
 
 import inspect
@@ -33,7 +33,7 @@ CATEGORIES = tuple(dict.fromkeys(name.partition(":")[0] for name in KINDS))
 class ReferenceTime(Struct, frozen=True, omit_defaults=True):
     clock_type: Literal["monotonic", "virtual"]
     wall_clock_time: str | None = None
-    """The date and time when the clock showed `time_us`, in UTC (RFC 3339); None: the clock is not of this world."""
+    """The date and time when the clock showed `time_us`, in UTC (RFC 3339); None: the clock is virtual."""
     time_us: int = 0
 
 
@@ -63,7 +63,7 @@ class Header(Struct, frozen=True, kw_only=True):
 
 
 def header(job: str, rank: int | None, clock: ReferenceTime) -> Header:
-    """Args: rank: whose log it is; None: the parameter server's."""
+    """Makes the header of a log. Args: rank: the rank that logs; None: the parameter server logs."""
     name = PARAMETER_SERVER if rank is None else f"rank {rank}"
     point = VantagePoint(name, "server" if rank is None else "client", rank)
     return Header(title=f"{name} of job {job}", trace=Trace(point, clock, job))
@@ -82,10 +82,10 @@ class _Written(Struct, frozen=True):
 
 
 class BadLine(ValueError):
-    """A line is none of a log; the message says why."""
+    """A line that is not part of a log; the message says why."""
 
 
-_encoder = msgspec.json.Encoder(enc_hook=lambda value: value.item(), order=None)  # NumPy's integers are numbers as well
+_encoder = msgspec.json.Encoder(enc_hook=lambda value: value.item(), order=None)  # NumPy's integers, too
 _lines = msgspec.json.Decoder(_Line)
 _headers = msgspec.json.Decoder(Header)
 _decoders = {name: msgspec.json.Decoder(kind) for name, kind in KINDS.items()}
@@ -108,7 +108,7 @@ def decode_header(line: bytes) -> Header:
 
 
 def decode(line: bytes) -> tuple[int, Event]:
-    """When, in microseconds, and what. Raises: BadLine: not an event that is declared."""
+    """Returns the time of an event in microseconds, and the event. Raises: BadLine: no such event is declared."""
     try:
         found = _lines.decode(line)
         if found.name not in KINDS:
@@ -122,13 +122,13 @@ def decode(line: bytes) -> tuple[int, Event]:
 
 
 def fields(event: Event) -> dict[str, Any]:
-    """The fields of an event that have something to say, as JSON-able data."""
+    """The fields of an event that do not have their default value, as data for JSON."""
     found: dict[str, Any] = msgspec.to_builtins(event, enc_hook=lambda value: value.item())
     return found
 
 
 def tables() -> str:
-    """All events as Markdown, from the declaration: what docs/log.md has."""
+    """Describes all events in Markdown, from their declarations, for docs/log.md."""
     parts = []
     for title, kinds in (("A rank", RANK_KINDS), ("The parameter server", SERVER_KINDS)):
         parts.append(f"## {title}\n")
@@ -148,7 +148,7 @@ def _described(kind: type[Event]) -> Iterator[str]:
 
 
 def _parts(kind: Any) -> tuple[Any, str]:
-    """A type without its description, and that; of what may be None the rest."""
+    """Splits a type into the type itself, without None, and its description."""
     if get_origin(kind) is Annotated:
         inner, *metas = get_args(kind)
         said = [m.description for m in metas if isinstance(m, Meta) and m.description]

@@ -68,7 +68,7 @@ class Welcomed(Event, frozen=True):
 
 
 class StoodStill(Event, frozen=True):
-    """The process did not run for a while, which counts as nobody's silence. (protocol section 11)"""
+    """The process did not run for a while; this time counts as no other process's silence. (protocol section 11)"""
 
     name: ClassVar[str] = "membership:stood_still"
     for_us: Microseconds
@@ -91,7 +91,7 @@ class ConnectionEnded(Event, frozen=True):
 
 
 class Leaving(Event, frozen=True):
-    """The rank says that it will contribute no more, and stays until nobody can need its sums. (protocol section 7.6)"""
+    """The rank announces that it will contribute no more, and stays until no other rank can need its sums. (section 7.6)"""
 
     name: ClassVar[str] = "membership:leaving"
     oldest: Seq
@@ -151,7 +151,7 @@ class Led(Event, frozen=True):
 
 
 class SumDone(Event, frozen=True):
-    """A sum is complete; and what the network looks like then."""
+    """A sum is complete. The event also has the windows and the round trip at that time."""
 
     name: ClassVar[str] = "sum:done"
     operation: Operation
@@ -186,7 +186,7 @@ class ChunkRedone(Event, frozen=True):
 
 
 class ChunkAccepted(Event, frozen=True):
-    """The sum of a chunk that was done again is accepted; those that were not are not logged one by one."""
+    """The sum of a chunk that was done again is accepted. Chunks that were done once are not logged."""
 
     name: ClassVar[str] = "chunk:accepted"
     operation: Operation
@@ -198,10 +198,10 @@ class ChunkAccepted(Event, frozen=True):
 
 
 class WindowChanged(Event, frozen=True):
-    """The windows are smaller, or slow start is over. That they grow while results come is not logged. (section 5.2)
+    """A window shrank, or slow start is over. Growth with each result is not logged. (protocol section 5.2)
 
-    why: `loss`; `mark`, a round with congestion marks; `collision`, a round in which others had the slots; `queue`, slow
-    start is over; `stream`, compiled code says so.
+    why: `loss`: fragments were lost; `mark`: a round had congestion marks; `collision`: other jobs held the slots in a
+    round; `queue`: slow start is over; `stream`: compiled code shrank it.
     """
 
     name: ClassVar[str] = "recovery:window_changed"
@@ -213,9 +213,9 @@ class WindowChanged(Event, frozen=True):
 
 
 class Lost(Event, frozen=True):
-    """Fragments are given up for lost, and will be sent again. (protocol section 5.3)
+    """Fragments count as lost, and will be sent again. (protocol section 5.3)
 
-    rule: `order`, one that was sent later is complete; `question`, the switch does not hold them.
+    rule: `order`: a fragment that was sent later is complete; `question`: the switch does not hold them.
     """
 
     name: ClassVar[str] = "recovery:lost"
@@ -228,7 +228,7 @@ class Lost(Event, frozen=True):
 
 
 class Resent(Event, frozen=True):
-    """Fragments leave that have left before."""
+    """Fragments are sent again."""
 
     name: ClassVar[str] = "recovery:resent"
     operation: Operation
@@ -236,19 +236,19 @@ class Resent(Event, frozen=True):
     first: Place
     last: Place
     count: Fragments
-    hand_over: Annotated[int, Meta(ge=0, description="how many of them make the switch hand its slot over")]
+    hand_over: Annotated[int, Meta(ge=0, description="fragments of these that make the switch hand its slot over")]
 
 
 class Silence(Event, frozen=True):
-    """Nothing has come for so long that the rank asks what its slots hold. (protocol section 5.4)"""
+    """The rank has received nothing for longer than its time-out, and asks what its slots hold. (protocol section 5.4)"""
 
     name: ClassVar[str] = "recovery:silence"
-    timeouts: Annotated[int, Meta(ge=1, description="such silences in a row")]
+    timeouts: Annotated[int, Meta(ge=1, description="consecutive time-outs")]
     awaited: Fragments
 
 
 class LeafLeft(Event, frozen=True):
-    """Help from below another leaf has begun: what is sent of a sum from now on passes the rank's leaf. (section 10.5)"""
+    """A rank below another leaf helps: from now on this sum's fragments bypass the rank's leaf. (section 10.5)"""
 
     name: ClassVar[str] = "recovery:leaf_left"
     operation: Operation
@@ -268,14 +268,14 @@ class FetchAsked(Event, frozen=True):
 
 
 class FragmentsAsked(Event, frozen=True):
-    """Probes: what does the switch hold of these fragments? (protocol section 5.4)"""
+    """The rank asks by probes what the switch holds of these fragments. (protocol section 5.4)"""
 
     name: ClassVar[str] = "question:asked"
     operation: Operation
     first: Place
     last: Place
     count: Fragments
-    tells: Annotated[bool, Meta(description="whether it is of interest whom the sum waits for")]
+    tells: Annotated[bool, Meta(description="whether the answer is to tell which ranks the sum waits for")]
 
 
 class Answered(Event, frozen=True):
@@ -290,7 +290,7 @@ class Answered(Event, frozen=True):
 
 
 class Overdue(Event, frozen=True):
-    """A probe or its answer is given up for lost: one that was asked later is answered."""
+    """A probe or its answer counts as lost, because a later probe was answered."""
 
     name: ClassVar[str] = "question:overdue"
     operation: Operation
@@ -300,11 +300,11 @@ class Overdue(Event, frozen=True):
 
 # --- help -----------------------------------------------------------------------------------------------------------------
 
-RequestNumber = Annotated[int, Meta(ge=0, description="number of the message, which its answer has as well")]
+RequestNumber = Annotated[int, Meta(ge=0, description="number of the message; its answer has the same")]
 
 
 class HelpAsked(Event, frozen=True):
-    """The rank says how far it is, and asks: for more of its own (claim), for others' work (offer), or nothing (idle)."""
+    """The rank reports its progress, and asks for more of its shard (claim), others' work (offer), or nothing (idle)."""
 
     name: ClassVar[str] = "help:asked"
     step: Step
@@ -318,7 +318,7 @@ class HelpAsked(Event, frozen=True):
 
 
 class HelpAnswered(Event, frozen=True):
-    """What the rank is told: how many of its own are its (granted), what to compute for others (work), or nothing."""
+    """The ledger's answer: micro-batches of the rank's own shard (granted), work for other shards, or nothing."""
 
     name: ClassVar[str] = "help:answered"
     step: Step
@@ -333,7 +333,7 @@ class HelpAnswered(Event, frozen=True):
 
 
 class HelpRevoked(Event, frozen=True):
-    """The parameter server wants back what the rank need not hold of its own shard."""
+    """The parameter server takes back micro-batches of the rank's own shard that it has not begun."""
 
     name: ClassVar[str] = "help:revoked"
     step: Step

@@ -35,7 +35,7 @@ class Joined(Event, frozen=True):
 
 
 class TurnedAway(Event, frozen=True):
-    """A rank that asks to be in the job is refused: what it says is not what the others say."""
+    """A rank that asks to join is refused, because its terms differ from those of the other ranks."""
 
     name: ClassVar[str] = "membership:refused"
     rank: Rank
@@ -43,14 +43,14 @@ class TurnedAway(Event, frozen=True):
 
 
 class Doubted(Event, frozen=True):
-    """Ranks are silent for longer than usual: their hosts are asked whether anybody is there. (protocol section 7.4)"""
+    """Ranks are silent for longer than usual; the server asks whether their ports are open. (protocol section 7.4)"""
 
     name: ClassVar[str] = "membership:doubted"
     ranks: Ranks
 
 
 class Dropped(Event, frozen=True):
-    """Ranks that are gone are not waited for any more: the job has not begun."""
+    """Ranks have gone before the job began, and lose their places."""
 
     name: ClassVar[str] = "membership:dropped"
     ranks: Ranks
@@ -58,7 +58,7 @@ class Dropped(Event, frozen=True):
 
 
 class LeaveAsked(Event, frozen=True):
-    """A rank will contribute no more, and wants to go."""
+    """A rank announces that it will contribute no more, and asks to leave."""
 
     name: ClassVar[str] = "membership:leave_asked"
     rank: Rank
@@ -66,7 +66,7 @@ class LeaveAsked(Event, frozen=True):
 
 
 class LetGo(Event, frozen=True):
-    """A rank may go: nobody needs its sums. (protocol section 7.6)"""
+    """A rank may leave, because no other rank needs its sums. (protocol section 7.6)"""
 
     name: ClassVar[str] = "membership:let_go"
     rank: Rank
@@ -77,7 +77,7 @@ class JobFailed(Event, frozen=True):
 
     name: ClassVar[str] = "membership:job_failed"
     epoch: Epoch
-    reason: Annotated[str, Meta(description="as the message says it (protocol section 9.2)")]
+    reason: Annotated[str, Meta(description="the reason in the message (protocol section 9.2)")]
     ranks: Ranks
     why: Words
 
@@ -93,7 +93,7 @@ class JobEnded(Event, frozen=True):
 
 
 class InstallAsked(Event, frozen=True):
-    """All ranks are here: switches are to be told of the job."""
+    """All ranks have joined; the job is to be installed on the switches."""
 
     name: ClassVar[str] = "switch:install_asked"
     epoch: Epoch
@@ -102,7 +102,7 @@ class InstallAsked(Event, frozen=True):
 
 
 class Installed(Event, frozen=True):
-    """The switches know the job, and its ranks are welcome."""
+    """The job is installed on all switches, and its ranks are admitted."""
 
     name: ClassVar[str] = "switch:installed"
     epoch: Epoch
@@ -125,7 +125,7 @@ class Removed(Event, frozen=True):
 
 
 class SwitchRestarted(Event, frozen=True):
-    """A switch was not as it should be, as after a restart; says who looks after it, once a second. Logged for all jobs."""
+    """A check, once a second, found a switch without its program or jobs, as after a restart. Logged for all jobs."""
 
     name: ClassVar[str] = "switch:restarted"
     why: Words
@@ -135,7 +135,7 @@ class SwitchRestarted(Event, frozen=True):
 
 
 class FinishedHere(Event, frozen=True):
-    """The parameter server has finished sums that the switch could not hold, or has handed over. (protocol section 7.2)"""
+    """The parameter server has completed sums that the switch had no slot for, or handed over. (protocol section 7.2)"""
 
     name: ClassVar[str] = "sum:finished_here"
     first: Seq
@@ -144,7 +144,7 @@ class FinishedHere(Event, frozen=True):
 
 
 class Seat(Event, frozen=True):
-    """A rank asks for a seat in a step's sum; no seat: it is not in it. (protocol section 10.6)"""
+    """A rank asks for a seat in a step's sum; without a seat in the answer the rank is not in the sum. (section 10.6)"""
 
     name: ClassVar[str] = "sum:seat"
     step: Step
@@ -167,9 +167,9 @@ PerRank = list[int]
 
 
 class Decided(Event, frozen=True):
-    """The ledger answers a rank: what it was told, what it believes of all ranks after that, and who gets what.
+    """The ledger answers a rank's question. The event has the question, the ledger's view of all ranks, and the assignment.
 
-    late: the question was overtaken by a newer one, and gets no answer that gives anything away. (protocol section 10.2)
+    late: the question was overtaken by a newer one, so its answer assigns nothing. (protocol section 10.2)
     """
 
     name: ClassVar[str] = "help:decided"
@@ -191,19 +191,19 @@ class Decided(Event, frozen=True):
     each_us: Annotated[PerRank, Meta(description="of each rank, microseconds for a micro-batch; 0: not known")] = field(
         default_factory=list
     )
-    all_begun: Annotated[PerRank, Meta(description="of each rank, micro-batches of its own that it has begun")] = field(
-        default_factory=list
+    all_begun: Annotated[
+        PerRank, Meta(description="of each rank, micro-batches of its own shard that it has begun")
+    ] = field(default_factory=list)
+    all_held: Annotated[PerRank, Meta(description="of each rank, micro-batches of its own shard that it holds")] = (
+        field(default_factory=list)
     )
-    all_held: Annotated[PerRank, Meta(description="of each rank, micro-batches of its own that are its")] = field(
-        default_factory=list
-    )
-    free: Annotated[PerRank, Meta(description="of each shard, micro-batches that are nobody's")] = field(
+    free: Annotated[PerRank, Meta(description="of each shard, micro-batches that no rank holds")] = field(
         default_factory=list
     )
 
 
 class RevokeAsked(Event, frozen=True):
-    """A rank is to leave to others what it need not hold of its own shard."""
+    """The ledger asks a rank to give back micro-batches of its own shard that it has not begun."""
 
     name: ClassVar[str] = "help:revoke_asked"
     step: Step

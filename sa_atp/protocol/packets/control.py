@@ -126,7 +126,7 @@ class Alive(Message, frozen=True, tag="alive"):
 
 
 class Leave(Message, frozen=True, tag="leave"):
-    """The sender will contribute no more."""
+    """The sender leaves the job: it will contribute to no further sum. (section 7.6)"""
 
     oldest: Seq
 

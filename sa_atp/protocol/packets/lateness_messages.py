@@ -7,11 +7,11 @@ from msgspec import Meta, field
 from sa_atp.basics.words import plural
 from sa_atp.protocol.packets.message_fields import Checked, Count, Message, Rank
 
-MOST_WAITS = 16  # that a sign of life carries; beside two long bitmaps there is room for no more
+MOST_WAITS = 16  # in a sign of life, which may have two long bitmaps as well
 LONGEST_WAIT_US = (1 << 32) - 1
 LONGEST_TOTAL_US = 1 << 50  # thirty years
-SLOW = 0.1  # of the time that the others waited, for which a slow rank held them up
-MOSTLY = 0.75  # of its lateness, that is named alone
+SLOW = 0.1  # a slow rank held up the others for this share of the time that they waited, or more
+MOSTLY = 0.75  # an activity with this share of a rank's lateness is named alone
 
 ShortTime = Annotated[int, Meta(ge=0, le=LONGEST_WAIT_US)]
 Total = Annotated[int, Meta(ge=0, le=LONGEST_TOTAL_US)]
@@ -22,19 +22,19 @@ class Wait(Checked, frozen=True, array_like=True):
 
     operation: Count
     waited_us: ShortTime
-    """From its contribution to the sum; 0: others have contributed on its behalf."""
+    """Time from its contribution to the sum; 0: other ranks have contributed on its behalf."""
     sent_us: ShortTime
-    """Of that, how long its contribution took to leave."""
+    """The part of it in which its contribution was sent."""
     round_trip_us: ShortTime
-    """How long its path to the switch takes to answer, smoothed."""
+    """The smoothed round trip of its path to the switch."""
 
 
 class AskLateness(Message, frozen=True, tag="lateness"):
-    """Who was slow?"""
+    """Asks which ranks were slow."""
 
 
 class RankLateness(Checked, frozen=True, array_like=True):
-    """What was counted of a rank, in all sums that were compared. Times are totals, in microseconds."""
+    """The lateness of a rank, over all compared sums. Times are totals, in microseconds."""
 
     rank: Rank
     late: Count
@@ -42,28 +42,28 @@ class RankLateness(Checked, frozen=True, array_like=True):
     last: Count
     """Sums in which it was the latest of those that were late."""
     late_us: Total
-    """By how much it was behind the others in the sums in which it was late."""
+    """Its delay behind the other ranks, in the sums in which it was late."""
     computing_us: Total
-    """Of that, because it contributed later than they."""
+    """The part of the delay due to a later contribution."""
     sending_us: Total
-    """Of that, because its contribution took longer to leave, or its path longer to answer."""
+    """The part of the delay due to slower sending, or a longer round trip."""
     waited_us: Total
-    """From its contributions to their sums."""
+    """Time from its contributions to their sums."""
 
     @property
     def activity(self) -> str:
-        """What it was at while the others waited."""
+        """The rank's activity while the others waited: computing, sending, or both."""
         shares = {"computing": self.computing_us, "sending": self.sending_us}
         return next((name for name, us in shares.items() if us >= MOSTLY * self.late_us), "computing and sending")
 
 
 class JobLateness(Message, frozen=True, tag="lateness"):
-    """Who was slow, as far as ranks have told."""
+    """The lateness of all ranks, as far as they have reported their waits."""
 
     sums: Count = 0
-    """How many were compared: those of which all ranks have told."""
+    """Number of compared sums: those that all ranks have reported."""
     ranks: list[RankLateness] = field(default_factory=list)
-    """Those that were behind the others for longest come first; the last are left out where a message has no room."""
+    """The ranks, by their total delay, the longest first; the last are left out if the message has no room."""
 
     @property
     def slow(self) -> list[RankLateness]:
@@ -74,7 +74,7 @@ class JobLateness(Message, frozen=True, tag="lateness"):
 
     @property
     def verdict(self) -> str:
-        """The same in a sentence."""
+        """The slow ranks in a sentence."""
         if not self.sums:
             return "nothing is known of who was slow"
         if not self.slow:

@@ -1,4 +1,4 @@
-"""What the parts of one connection share: its place in the job, its sums, what it knows of the network, what it reports."""
+"""The state that the parts of one connection share: membership, sums, the network's state, counters, events."""
 
 from collections import deque
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""State that rules work on, declared once: an ordinary object for Python, a record of the same fields for compiled code.
+"""State of the rules, declared once: an ordinary object for Python, a record with the same fields for compiled code.
 
 A *record class* annotates its fields in its body: `int`, `float`, `bool`, or another record class. Rules are functions that
 read and write such fields as attributes. Called with an object they run as plain Python; net/loop/compiled.py compiles the
@@ -26,14 +26,14 @@ def dtype_of(kind: type) -> np.dtype[np.void]:
 
 
 def table(kind: type, rows: int) -> NDArray[np.void]:
-    """Records of a class, all zero: a structured array of so many."""
+    """Makes a structured array of records of a class, all zero."""
     return np.zeros(rows, dtype_of(kind))
 
 
 class Record(Generic[T]):
-    """One record of a class, for compiled code, which objects of that class are copied to and from.
+    """One record for compiled code. Objects of its class are copied into it, and back.
 
-    All fields go at once, as a structure of C: one by one, NumPy takes longer than kernels for what they do with them.
+    All fields are copied at once, as a C structure: NumPy would take longer to set them one by one than a kernel runs.
     """
 
     def __init__(self, kind: type[T]) -> None:
@@ -55,7 +55,7 @@ class Record(Generic[T]):
 
 @cache
 def _copying(kind: type) -> tuple[struct.Struct, Callable[[Any], Any], Callable[[Any, Any], None]]:
-    """A record class as a structure of C, and what gets its numbers from an object, and sets them, in the same order."""
+    """Returns a record class as a C structure, and functions that get its numbers from an object, and set them."""
     codes, names = _numbers(kind, "known")
     layout = struct.Struct(codes)
     assert layout.size == dtype_of(kind).itemsize
@@ -66,7 +66,7 @@ def _copying(kind: type) -> tuple[struct.Struct, Callable[[Any], Any], Callable[
 
 
 def _numbers(kind: type, known: str) -> tuple[str, list[str]]:
-    """Codes of struct for a record class, and its numbers as expressions. Args: known: the object, as an expression."""
+    """Returns the codes of struct for a record class, and expressions for its numbers. Args: known: the object's name."""
     codes, names = "", []
     for name, hint in get_type_hints(kind).items():
         if hint in _CODES:

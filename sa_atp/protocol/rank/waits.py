@@ -1,4 +1,4 @@
-"""How long a rank waited for its sums, for the parameter server to find out who was slow. (protocol section 7.7)"""
+"""Collects how long a rank waited for its sums, so that the parameter server can find slow ranks. (protocol section 7.7)"""
 
 from collections.abc import Sequence
 
@@ -6,10 +6,10 @@ from sa_atp.protocol.packets.lateness_messages import LONGEST_WAIT_US, MOST_WAIT
 
 
 class Waits:
-    """Collects them until the next sign of life. If there are more than that carries, every second, fourth, ... stays.
+    """The waits since the last sign of life. If there are too many for one message, every second, fourth, ... is kept.
 
-    Every rank counts the same sums, so all choose the same: the multiples of a power of two. For the next sign of life
-    that power is one less, so that most of many small sums cost nothing but being counted.
+    Every rank counts the same sums, so all ranks keep the same: multiples of a power of two. The power falls by one with
+    each sign of life, so most of many small sums are only counted.
     """
 
     def __init__(self) -> None:
@@ -22,8 +22,8 @@ class Waits:
 
         Args:
             operation: its number in the job.
-            sending: from when to when our contribution left, as Worker.sending; empty: others have sent it.
-            round_trip_us: of our path to the switch, smoothed.
+            sending: times between which our contribution left, see Worker.sending; empty: other ranks have sent it.
+            round_trip_us: the smoothed round trip to the switch.
         """
         number = self._counted
         self._counted += 1
@@ -38,7 +38,7 @@ class Waits:
             self._kept = {n: wait for n, wait in self._kept.items() if n % self._step == 0}
 
     def take(self) -> list[Wait]:
-        """What a sign of life says; it is forgotten here."""
+        """Returns the waits for a sign of life, and forgets them."""
         found = list(self._kept.values())
         self._kept.clear()
         self._step = max(1, self._step // 2)

@@ -1,6 +1,6 @@
-"""Who was slow, from how long each rank waited for the same sums. (protocol section 7.7)
+"""Finds slow ranks, by how long each rank waited for the same sums. (protocol section 7.7)
 
-A sum comes to all ranks at once, so no clocks have to be compared: the rank whose contribution was there last waited least.
+A sum arrives at all ranks at once, so clocks need not be compared: the rank that contributed last waited least.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,7 +9,7 @@ from statistics import median_low
 
 from sa_atp.protocol.packets.lateness_messages import LONGEST_TOTAL_US, JobLateness, RankLateness, Wait
 
-MOST_WAITING = 256  # sums of which some ranks have told and others have not
+MOST_WAITING = 256  # sums that some ranks have reported, and others have not
 
 
 @dataclass(slots=True)
@@ -23,16 +23,16 @@ class _Totals:
 
 
 class Lateness:
-    """Of one epoch of a job."""
+    """The lateness of the ranks of a job, in one epoch."""
 
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
-        self._told: dict[int, dict[int, Wait]] = {}  # operation: what ranks have told of it
+        self._told: dict[int, dict[int, Wait]] = {}  # by operation: the waits that ranks have reported
         self._sums = 0
         self._totals = [_Totals() for _ in range(world_size)]
 
     def take(self, rank: int, waits: Iterable[Wait]) -> None:
-        """A rank tells how long it waited for sums. A sum is compared when all ranks have told of it."""
+        """Takes a rank's report of its waits. A sum is compared when all ranks have reported it."""
         for wait in waits:
             told = self._told.setdefault(wait.operation, {})
             told.setdefault(rank, wait)
@@ -65,7 +65,7 @@ class Lateness:
             self._totals[max(late_us, key=lambda rank: (late_us[rank], -told[rank].waited_us, -rank))].last += 1
 
     def told(self) -> JobLateness:
-        """What has been found so far: the worst ranks first."""
+        """Returns the lateness of all ranks so far, the worst first."""
         if not self._sums:
             return JobLateness()
         order = sorted(range(self._world_size), key=lambda rank: (-self._totals[rank].late_us, rank))
@@ -84,7 +84,7 @@ class _Others:
         self._sorted_us = sorted(times_us)
 
     def median_us(self, own_us: int) -> int:
-        """What half of the other ranks or more reach. Args: own_us: of the rank whose others are meant."""
+        """The median of the other ranks. Args: own_us: the time of the rank that is left out."""
         middle = max(0, len(self._sorted_us) - 2) // 2  # of the others
         if own_us > self._sorted_us[middle] or len(self._sorted_us) == 1:
             return self._sorted_us[middle]

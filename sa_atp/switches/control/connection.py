@@ -29,7 +29,7 @@ class NotFound(ControlError):
 
 
 class RefusedWrite(ControlError):
-    """Some updates of a write were refused. details: index, canonical code and reason of each."""
+    """The switch refused some updates of a write. details: index, canonical code and reason of each."""
 
     def __init__(self, message: str, details: list[tuple[int, int, str]]) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""A running network, built from a layout with Mininet: namespaces, links, switches, and the parameter server."""
+"""Builds a network from a layout with Mininet, and runs it: namespaces, links, switches, and the parameter server."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The common case of contributions and results, by kernels: what they are given, and what follows from what they did.
+"""The common case of contributions and results, by compiled kernels: their arguments, and the handling of their outcome.
 
 Common is a contribution that is sent for the first time, of which all parts fit their exponent; and a result of a fragment
 that is missing, of an operation with one group, at the exponent that was sent. Everything else is left to the rules beside
@@ -53,7 +53,7 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a stream of results was: fragments that were news, and when the newest was sent, see Operation.on_results."""
+    """The outcome of a stream of results: the number of new fragments, and the time when the newest was sent."""
 
     fresh: int
     newest_us: int
@@ -83,7 +83,7 @@ class ResultStreams:
         self._rows = table(k.Stream, 256)
 
     def find(self, packets: ByteRows) -> list[k.Stream] | None:
-        """See kernels.streams; None: there is something else among them, or they cannot be read as words."""
+        """Finds streams, see kernels.streams. Returns: None if a packet is no common result, or cannot be read as words."""
         words = None if packets.shape[1] != self._size else _words(packets)
         if words is None:
             return None
@@ -94,7 +94,7 @@ class ResultStreams:
 
 
 class CommonCase:
-    """Gives kernels what one connection has. Where a kernel refuses, nothing has changed."""
+    """Calls kernels for one connection. A kernel that returns nothing has changed nothing."""
 
     def __init__(self, kernels: Kernels, membership: Membership) -> None:
         self._kernels = kernels
