@@ -104,10 +104,17 @@ class CommonCase:
             contribution_bits=membership.contribution_bits,
         )  # fmt: skip
         self._contribution, self._part = Record(k.Contribution), Record(k.Part)
-        self._limit, self._target_bits = (
-            1 << limit_bits(membership.contributions),
-            target_bits(membership.contributions),
-        )
+        # made once: of these only what _described, _part_of and their callers set changes from call to call
+        self._what = k.Contribution(
+            first_byte=first_byte(Kind.DATA), job=membership.job, epoch=membership.epoch,
+            slot_base=membership.slot_base, slot_count=membership.slot_count,
+            limit=1 << limit_bits(membership.contributions),
+        )  # fmt: skip
+        self._where = k.Part(
+            sum_limit=SUM_LIMIT, target_bits=target_bits(membership.contributions), coarse_bits=COARSE_BITS,
+            headroom_bits=HEADROOM_BITS, min_exponent=MIN_EXPONENT, max_exponent=MAX_EXPONENT,
+            bitmap_words=membership.contribution_bits // BITMAP_WORD_BITS,
+        )  # fmt: skip
         self._found = table(k.Found, 1)
         self._done = table(k.Complete, 16)
 
@@ -196,22 +203,17 @@ class CommonCase:
         )
 
     def _described(self, operation: Operation, attempt: int) -> k.Contribution:
-        of, plan = self._member, operation.plan
-        return k.Contribution(
-            first_byte=first_byte(Kind.DATA), job=of.job, epoch=of.epoch, tag=operation.tag,
-            first_seq=operation.first_seq, slot_base=of.slot_base, slot_count=of.slot_count,
-            data_start=plan.data_start(attempt), chunk_fragments=plan.chunk_fragments, attempt=attempt,
-            limit=self._limit,
-        )  # fmt: skip
+        what, plan = self._what, operation.plan
+        what.tag, what.first_seq, what.attempt = operation.tag, operation.first_seq, attempt
+        what.data_start, what.chunk_fragments = plan.data_start(attempt), plan.chunk_fragments
+        what.flags, what.add = 0, False
+        return what
 
     def _part_of(self, operation: Operation, attempt: int) -> k.Part:
-        plan = operation.plan
-        return k.Part(
-            data_start=plan.data_start(attempt), data_fragments=plan.data_fragments,
-            chunk_fragments=plan.chunk_fragments, attempt=attempt, sum_limit=SUM_LIMIT, target_bits=self._target_bits,
-            coarse_bits=COARSE_BITS, headroom_bits=HEADROOM_BITS, min_exponent=MIN_EXPONENT, max_exponent=MAX_EXPONENT,
-            bitmap_words=self._member.contribution_bits // BITMAP_WORD_BITS,
-        )  # fmt: skip
+        where, plan = self._where, operation.plan
+        where.data_start, where.data_fragments, where.attempt = plan.data_start(attempt), plan.data_fragments, attempt
+        where.chunk_fragments, where.local, where.exponent, where.high = plan.chunk_fragments, 0, 0, 0
+        return where
 
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
         """The values that the sums of these chunks stand for. Returns: whether it could."""
