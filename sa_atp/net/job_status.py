@@ -7,10 +7,11 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError
 from sa_atp.protocol.job.requests import Requests
-from sa_atp.protocol.packets.control import Describe, MalformedError, Reply, decode_reply
+from sa_atp.protocol.packets.control import MalformedError, Reply, decode_reply
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.packets.status_messages import Describe
 from sa_atp.protocol.server.job_status import JobStatus, JobStatusQuery, question
 
 

@@ -18,20 +18,11 @@ from sa_atp.basics.words import plural
 from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.errors import TransportError
-from sa_atp.protocol.packets.control import (
-    AskStats,
-    JobStats,
-    Reply,
-    Request,
-    Seated,
-    Taken,
-    TakeSeat,
-    decode_request,
-    encode,
-)
+from sa_atp.protocol.packets.control import Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
 from sa_atp.protocol.packets.lateness_messages import AskLateness, JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.status_messages import AskStats, JobStats
 from sa_atp.protocol.rank.events import Answer, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker

@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 
-from sa_atp.protocol.packets.control import LONGEST_NAME
+from sa_atp.protocol.packets.status_messages import LONGEST_NAME
 
 DIGEST = 16  # hexadecimal digits
 

@@ -22,8 +22,9 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import TransportError
-from sa_atp.protocol.packets.control import Alive, AskStats, Leave
+from sa_atp.protocol.packets.control import Alive, Leave
 from sa_atp.protocol.packets.help_messages import Claim, Idle
+from sa_atp.protocol.packets.status_messages import AskStats
 
 THREADS = 8
 CALLS = 300  # of each thread

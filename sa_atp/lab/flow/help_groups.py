@@ -12,10 +12,11 @@ from sa_atp.protocol.help.ledger import Ledger
 from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import JobCounters, Seated, Taken, TakeSeat
+from sa_atp.protocol.packets.control import Seated, Taken, TakeSeat
 from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
+from sa_atp.protocol.packets.status_messages import JobCounters
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
 from sa_atp.protocol.server.work_requests import WorkRequest

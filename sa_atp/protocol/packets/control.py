@@ -1,9 +1,9 @@
 """Control messages between workers and the parameter server: a header of kind CONTROL and one JSON object. (section 9)
 
-They are few and small, so they are readable rather than dense. Each is a class here or in `help_messages`. Only this
-module converts between JSON and messages; it trusts nothing in a datagram, and raises MalformedError for anything
-without a message's fields, or with values beyond the bounds in their types. A test compares the classes with the table
-of protocol section 9.2.
+They are few and small, so they are readable rather than dense. Each is a class here, or in `help_messages`,
+`lateness_messages` or `status_messages`. Only this module converts between JSON and messages; it trusts nothing in a
+datagram, and raises MalformedError for anything without a message's fields, or with values beyond the bounds in their
+types. A test compares the classes with the table of protocol section 9.2.
 
     match decode_request(packet):
         case Claim(step=step, begun=begun): ...
@@ -13,7 +13,7 @@ import itertools
 from typing import Annotated, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
@@ -23,7 +23,6 @@ from sa_atp.protocol.packets.message_fields import (
     MAX_FETCH,
     MOST_SLOTS,
     Bitmap,
-    Checked,
     Contributions,
     Count,
     HelpGrade,
@@ -43,17 +42,16 @@ from sa_atp.protocol.packets.spec import (
     HEADER_BYTES,
     LANE_BUILDS,
     MOST_CONTRIBUTIONS,
-    MOST_RANKS,
     WIDE_BUILDS,
     Flag,
     Kind,
 )
+from sa_atp.protocol.packets.status_messages import LONGEST_NAME, AskStats, Describe, Description, JobStats
 
 MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
 # An answer to a host that is no member is at most as long as the question, so questions are padded. (section 9.1)
 LEAST_REQUEST_BYTES = 64  # room to say that a job has been restarted
 JOIN_BYTES = 548  # room for every answer to a Join, in a packet that every IPv4 host accepts
-LONGEST_NAME = 64  # characters of a job's name
 LONGEST_STATED_NAME, LONGEST_STATED_VALUE = 32, 64  # characters of a term that a rank states when it joins
 MOST_STATED, MOST_STATED_BYTES = 24, 800  # number of such terms, and their length in all, as JSON
 
@@ -188,19 +186,6 @@ class TakeSeat(Message, frozen=True, tag="seat"):
     step: Count
 
 
-class AskStats(Message, frozen=True, tag="stats"):
-    """Asks for the job's counters."""
-
-
-class Describe(Message, frozen=True, tag="describe"):
-    """Asks which jobs there are, and for their state; for tools on the server's host or a worker's. (section 9.3)"""
-
-    job: Octet
-    rank: Annotated[int, Meta(ge=0, le=MOST_RANKS)]
-    pad: str = ""
-    """Makes the question as long as the longest answer, so that a forged question is not amplified."""
-
-
 Request = (
     Join
     | Alive
@@ -323,93 +308,6 @@ class Failure(Message, frozen=True, tag="failed"):
     switch: Text | None = None
     unheard: Text | None = None
     """After a time-out: the switch's address, if it has answered no rank."""
-
-
-class FailureSummary(Checked, frozen=True, kw_only=True):
-    """A failure, as a Description has it."""
-
-    reason: str
-    ranks: Bitmap
-    detail: str
-
-
-class MemberStatus(Checked, frozen=True, array_like=True):
-    """A worker as the parameter server sees it; on the wire a list without names, because every byte counts."""
-
-    rank: Rank
-    ip: str
-    port: Port
-    heard_ms: int
-    """Time since it was last heard of."""
-    still_ms: int
-    """Time since it last made progress, or joined."""
-    ahead: int | None
-    """Its oldest fragment without a result, counted from the oldest of all ranks; None: not reported yet."""
-    waiting: bool
-    """Whether it has sums under way."""
-    given: Bitmap
-    """Contributions to the oldest of these sums that the program has handed to its transport."""
-    held: Bitmap | None
-    """Contributions to its oldest fragment that the switch held at the last probe; None: not probed."""
-    left: bool
-    """Whether it has left the job."""
-
-    @property
-    def address(self) -> tuple[str, int]:
-        return self.ip, self.port
-
-
-class Description(Message, frozen=True, tag="description"):
-    """Answers Describe: one job, and as many of its members as fit."""
-
-    job: Octet | None = None
-    """None: no job has this number, or a higher one."""
-    name: Annotated[str, Meta(max_length=LONGEST_NAME)] = ""
-    epoch: Octet = 0
-    state: Annotated[str, Meta(max_length=32)] = ""
-    world_size: Annotated[int, Meta(ge=0, le=MOST_RANKS)] = 0
-    micro_batches: Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS)] = 0
-    seats: Seats = 0
-    joined: Bitmap = 0
-    oldest: Seq = 0
-    failure: FailureSummary | None = None
-    members: list[MemberStatus] = field(default_factory=list)
-    switch: Annotated[str, Meta(max_length=21)] = ""
-    """The address for contributions, HOST:PORT; empty: the parameter server's own, with the switch on the way."""
-    next: tuple[Octet, Annotated[int, Meta(ge=0, le=MOST_RANKS)]] | None = None
-    """Job and rank of the next question; None: that was all."""
-
-
-class JobCounters(Struct):
-    """The parameter server's counters of a running job. (section 8)"""
-
-    results_kept: int = 0
-    """Fragments whose sum a switch finished."""
-    finished_here: int = 0
-    """Fragments whose sum the parameter server finished."""
-    added: int = 0
-    """Packets added by the parameter server: collisions, partial sums, hand-overs."""
-    duplicates: int = 0
-    """Contributions and results that had arrived before, or are no longer needed."""
-    overlaps: int = 0
-    probes: int = 0
-    served: int = 0
-    """Stored results sent to workers that missed them."""
-    malformed: int = 0
-    foreign: int = 0
-    stale: int = 0
-    beyond: int = 0
-    questions: int = 0
-    """Questions about help that the ledger answered, repetitions not counted."""
-
-
-class JobStats(  # type: ignore[misc]  # a frozen copy of counters that change
-    JobCounters, Message, frozen=True, tag="stats", omit_defaults=False
-):
-    """Answers AskStats: the counters, and those of the ledger of help."""
-
-    helped_micro_batches: int = 0
-    backups: int = 0
 
 
 Reply = (

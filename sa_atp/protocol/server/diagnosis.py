@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sa_atp.protocol.job.errors import describe_ranks, no_answer
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import MemberStatus
+from sa_atp.protocol.packets.status_messages import MemberStatus
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.job_status import JobStatus
 

@@ -24,10 +24,11 @@ from sa_atp.protocol.job.terms import Stated, terms
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import Alive, Failure, JobCounters, Welcome
+from sa_atp.protocol.packets.control import Alive, Failure, Welcome
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
+from sa_atp.protocol.packets.status_messages import JobCounters
 from sa_atp.protocol.server.lateness import Lateness
 from sa_atp.protocol.server.sums import SumStore
 

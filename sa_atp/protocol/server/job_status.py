@@ -14,22 +14,10 @@ from msgspec.structs import replace
 
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.job.serial import serial_distance
-from sa_atp.protocol.packets.control import (
-    MAX_BYTES,
-    Alive,
-    Describe,
-    Description,
-    FailureSummary,
-    MalformedError,
-    MemberStatus,
-    Refused,
-    Reply,
-    encode,
-    plain,
-    type_of,
-)
+from sa_atp.protocol.packets.control import MAX_BYTES, Alive, MalformedError, Refused, Reply, encode, plain, type_of
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.spec import MOST_RANKS
+from sa_atp.protocol.packets.status_messages import Describe, Description, FailureSummary, MemberStatus
 from sa_atp.protocol.server.job import Job, Member, State
 
 MAX_DETAIL = 160  # characters of a failure's explanation

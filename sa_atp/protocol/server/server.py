@@ -29,11 +29,8 @@ from sa_atp.protocol.log.server_events import (
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
-    AskStats,
-    Describe,
     Failure,
     Fetch,
-    JobStats,
     Join,
     Leave,
     Left,
@@ -60,6 +57,7 @@ from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
 from sa_atp.protocol.packets.lateness_messages import AskLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.protocol.packets.status_messages import AskStats, Describe, JobStats
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
 from sa_atp.protocol.server import job_status, sums, work_requests
 from sa_atp.protocol.server.admission import Admission

@@ -12,7 +12,6 @@ from sa_atp.protocol.packets.control import (
     JOIN_BYTES,
     LEAST_REQUEST_BYTES,
     Alive,
-    AskStats,
     Failure,
     Fetch,
     Join,
@@ -34,6 +33,7 @@ from sa_atp.protocol.packets.help_messages import Idle
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU, needed_mtu
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.packets.status_messages import AskStats
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server import ParameterServer
 from sa_atp.protocol.server.server_events import Admit, ServerSettings

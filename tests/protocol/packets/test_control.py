@@ -15,11 +15,9 @@ from sa_atp.protocol.packets import control, message_fields
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
-    Description,
     Failure,
     Join,
     MalformedError,
-    MemberStatus,
     Refused,
     Waiting,
     Welcome,
@@ -41,6 +39,7 @@ from sa_atp.protocol.packets.spec import (
     Flag,
     Kind,
 )
+from sa_atp.protocol.packets.status_messages import Description, MemberStatus
 
 REQUESTS: tuple[type[Message], ...] = get_args(control.Request)
 REPLIES: tuple[type[Message], ...] = get_args(control.Reply)

@@ -11,11 +11,8 @@ from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
-    Describe,
-    Description,
     Failure,
     MalformedError,
-    MemberStatus,
     Refused,
     decode_reply,
     decode_request,
@@ -24,6 +21,7 @@ from sa_atp.protocol.packets.control import (
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES
+from sa_atp.protocol.packets.status_messages import Describe, Description, MemberStatus
 from sa_atp.protocol.server.diagnosis import diagnose
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.job_status import JobStatus, JobStatusQuery, answer, may_ask, question
