@@ -77,7 +77,7 @@ def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
     if options.json:
         print(json.dumps({**result.summary, "folder": str(result.folder)}))
     else:
-        print_table(result.records)
+        print_table(result.records, summary=result.summary)
         print_paths(result.folder, result.files)
     for problem in result.problems:
         print(f"sa-atp: {problem}", file=sys.stderr)

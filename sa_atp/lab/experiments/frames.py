@@ -1,4 +1,4 @@
-"""Records as a table of pandas, which is imported where somebody asks for one."""
+"""Makes pandas tables of records; pandas is imported only here."""
 
 import dataclasses
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from sa_atp.basics import needs
 
 
 def frame(kind: type, records: Iterable[Any]) -> Any:
-    """A DataFrame with a row a record. Args: kind: of the records, a dataclass. Raises: MissingPartError."""
+    """Makes a DataFrame with a row for each record. Args: kind: the records' dataclass. Raises: MissingPartError."""
     needs.require_modules("to_pandas needs", "pandas")
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""A plan made ready to run: found by its name, with overrides, on a backend and a switch."""
+"""Prepares plans to be run: finds them by name, applies overrides, and sets backend and switch."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -15,24 +15,24 @@ from sa_atp.lab.plans.plan_files import Overrides
 from sa_atp.lab.policies.policy import BACKENDS, Policy
 from sa_atp.switches import artefacts
 
-NAME = "plan"  # of a plan that is in no file
+NAME = "plan"  # stands for the path of a plan that was made in Python
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A plan, checked, and where it came from."""
+    """A checked plan, and its origin."""
 
     plan: Plan
     path: str
-    """Of its file; what a plan made in Python is called where a path would stand."""
+    """The path of its file; for a plan that was made in Python, `NAME`."""
     name: str
-    """For the names of folders."""
+    """The plan's name, for names of folders."""
     command: tuple[str, ...]
-    """A command line that runs it again, for the manifest; empty: there is none."""
+    """A command line that runs the plan again, for the manifest; empty: there is none."""
 
 
 PlanLike = str | Path | Plan | Prepared
-"""What names a plan: a name of the project's own, a path, or the plan itself."""
+"""The name of one of the project's plans, a path, or the plan itself."""
 
 
 def prepare(
@@ -47,9 +47,9 @@ def prepare(
     """Reads and checks a plan.
 
     Args:
-        backend, switch: "auto" leaves what the plan says.
-        policies: what to compare, in place of the plan's: names, or policies of the caller's own, which are registered.
-        command: that asked for it; default: the one that would.
+        backend, switch: "auto": the plan's.
+        policies: the policies to compare, in place of the plan's: names, or policies of the caller, which are registered.
+        command: the command line of the user; default: the equivalent one.
 
     Raises: UserError.
     """
@@ -73,12 +73,12 @@ def prepare(
 
 
 def plans() -> dict[str, str]:
-    """The project's own plans: the name of each, and what it shows."""
+    """The project's own plans: name and description."""
     return {name: _first_paragraph(read_text(path)) for name, path in artefacts.plan_files().items()}
 
 
 def _first_paragraph(text: str) -> str:
-    """What the comment at the top of a plan file says before its first empty line."""
+    """The first paragraph of the comment at the top of a plan file."""
     lines = []
     for line in text.splitlines():
         if not line.startswith("# "):
@@ -101,7 +101,7 @@ def _listed(policies: Any) -> list[Any]:
 
 
 def _named(policy: Any) -> Any:
-    """The name of a policy, which is registered if it is one of the caller's own."""
+    """Returns the name of a policy, and registers the policy if it is the caller's own."""
     if isinstance(policy, Policy) or (isinstance(policy, type) and issubclass(policy, Policy)):
         return known_policies.register(policy).name
     return policy
@@ -119,7 +119,7 @@ def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def _options(overrides: Overrides, backend: str, switch: str) -> list[str]:
-    """What the command line has for the same."""
+    """The equivalent options of the command line."""
     texts = (
         overrides
         if not isinstance(overrides, Mapping)

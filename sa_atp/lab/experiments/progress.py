@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a line that changes in a notebook, a line a stage on standard error elsewhere."""
+"""Shows a run's progress: a bar on a terminal, a changing line in a notebook, else a line per stage on standard error."""
 
 import contextlib
 import sys
@@ -18,9 +18,9 @@ CHANGE_EVERY_S = 0.2  # of a notebook's line
 
 
 def shown(progress: bool | Progress) -> AbstractContextManager[Progress]:
-    """Where a run tells how far it is.
+    """Returns the display for a run's progress, as a context manager.
 
-    Args: progress: True: on a terminal, in a notebook, or on standard error, whatever there is; False: nowhere.
+    Args: progress: True: on a terminal, in a notebook, or on standard error; False: no display.
     """
     if isinstance(progress, Progress):
         return contextlib.nullcontext(progress)
@@ -30,7 +30,7 @@ def shown(progress: bool | Progress) -> AbstractContextManager[Progress]:
 
 
 def in_notebook() -> bool:
-    """Whether this is the kernel of a notebook, which shows more than text."""
+    """Whether this process is the kernel of a notebook."""
     shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -62,7 +62,7 @@ class TerminalProgress(Progress):
             self._bar.stop()
 
     def __call__(self, stage: str) -> None:
-        with contextlib.suppress(OSError):  # a run does not end because nobody can read how far it is
+        with contextlib.suppress(OSError):  # a closed standard error does not end a run
             self._say(stage)
 
     def _say(self, stage: str) -> None:

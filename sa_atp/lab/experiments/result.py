@@ -1,4 +1,4 @@
-"""What came of a run, for programs: its summary, its rows, its figures, and where it is kept."""
+"""The result of a run, for programs: summary, rows, figures and folder."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -31,19 +31,19 @@ class Result:
     def __init__(
         self, records: RunResult, folder: Path, problems: Sequence[str] = (), files: Sequence[Path] = ()
     ) -> None:
-        """Args: records: of the run; folder: where it is kept; problems, files: that came of writing it there."""
+        """Args: records: the run's; folder: where they are kept; problems, files: from writing them there."""
         self.records = records
-        """Everything that the run has recorded; the other members are worked out from this."""
+        """All records of the run; the other members are computed from them."""
         self.folder = folder
-        """It has report.html, summary.json, iterations.csv, timeline.json, manifest.json, and the figures."""
+        """The folder with report.html, summary.json, iterations.csv, timeline.json, manifest.json, and the figures."""
         self.problems = problems
-        """What went wrong, a sentence each: sums that were wrong, files that could not be written. Usually empty."""
+        """A sentence for each problem: wrong sums, files that could not be written. Usually empty."""
         self.files = files
-        """That this run has written, in the order in which a reader may want them; empty for a run that was loaded."""
+        """The files that this run has written; empty for a run that was loaded."""
 
     @property
     def plan(self) -> Plan:
-        """What has run, complete with defaults."""
+        """The plan that was run, with all defaults."""
         return self.records.plan
 
     @property
@@ -53,7 +53,7 @@ class Result:
 
     @cached_property
     def summary(self) -> dict[str, Any]:
-        """What summary.json has (docs/cli.md says what each number is). Times in seconds."""
+        """The contents of summary.json, which docs/cli.md describes. Times in seconds."""
         return report.summarise(self.records)
 
     @cached_property
@@ -67,11 +67,11 @@ class Result:
 
     @property
     def figures(self) -> Mapping[str, str]:
-        """The figures that a report may have: the name of each, and what it shows."""
+        """The figures that a report may have: name and caption."""
         return {name: kind.caption for name, kind in FIGURES.items()}
 
     def figure(self, name: str, *, narrow: bool = False) -> "Figure":
-        """A figure of the report, for matplotlib: to show, to change, to save in any format.
+        """Draws a figure of the report, as a matplotlib figure that can be shown, changed, and saved in any format.
 
         Args: name: one of `figures`; narrow: as wide as a column of a paper, or a telephone.
 
@@ -102,5 +102,5 @@ class Result:
         return f"Result({str(self.folder)!r}: {', '.join(means)} an iteration)"
 
     def _repr_pretty_(self, printer: Any, is_cycle: bool) -> None:
-        """What IPython and notebooks show."""
+        """Prints the table, for IPython and notebooks."""
         printer.text(f"{self}\nReport: {self.folder / 'report.html'}")

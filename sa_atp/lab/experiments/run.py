@@ -1,4 +1,4 @@
-"""Runs experiments, keeps them in folders, and finds them again there."""
+"""Runs experiments, keeps their results in folders, and loads them again."""
 
 import json
 import os
@@ -27,7 +27,7 @@ from sa_atp.lab.runs import run_folder
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 
-RUNS = Path("runs")  # where results go that are not to go anywhere else
+RUNS = Path("runs")  # folder of results, if the caller names none
 SWEEP = "sweep.json"
 
 Policies = Iterable[str | Policy | type[Policy]]
@@ -48,19 +48,19 @@ def run(
     log: bool | str | Path | None = None,
     progress: bool | Progress = True,
 ) -> Result:
-    """Runs a plan's policies, and keeps data, figures and report.html in a folder: what `sa-atp run` does.
+    """Runs a plan's policies, and keeps data, figures and report.html in a folder, as `sa-atp run` does.
 
     Args:
         plan: the name of one of the project's own (see `plans`), the path of a plan file, or a Plan.
         overrides: other values for keys of the plan, for example {"run.steps": 8, "help.grade": "clone"}.
-        backend: "local" (processes on this machine), "sim" (virtual time), "mininet"; "auto": what the plan says.
-        switch: what runs the P4 program; "auto": what the plan says.
-        policies: what to compare, in place of the plan's; the first is the baseline. Names, or policies of your own.
+        backend: "local" (processes on this machine), "sim" (virtual time), "mininet"; "auto": the plan's.
+        switch: the switch that runs the P4 program, "embedded" or "bmv2"; "auto": the plan's.
+        policies: names of policies, or policies of your own, in place of the plan's; the first is the baseline.
         out: the folder; default: runs/PLAN-DATE in the current one.
         replace: replace a finished run of another plan in the folder; default: refuse to.
-        jobs: how many policies and repetitions run at a time, in virtual time.
+        jobs: number of policies and repetitions that run in parallel, in virtual time.
         scheduler: address of a Dask scheduler whose workers run these, for example "tcp://HOST:8786".
-        draw: False: figures and report.html are left out, which take some seconds; `sa-atp plot FOLDER` makes them later.
+        draw: False: no figures and no report.html, which take some seconds; `sa-atp plot FOLDER` makes them later.
         log: folder for logs of decisions (docs/log.md), a new or an empty one; True: `log` in the run's folder; None:
             nothing is logged.
         progress: False: nothing is printed.
@@ -87,7 +87,9 @@ def run(
             records.manifest["command"] = list(prepared.command)
             telling("drawing figures" if draw else "writing data")
             saved = save(records, folder, _teller(progress), draw=draw, log=logs)
-    return Result(records, saved.folder, (*saved.problems, *_wrong(records)), saved.files)
+    result = Result(records, saved.folder, (*saved.problems, *_wrong(records)), saved.files)
+    result.summary = saved.summary
+    return result
 
 
 def _log_folder(wanted: bool | str | Path | None, folder: Path) -> Path | None:
@@ -111,7 +113,7 @@ def _log_folder(wanted: bool | str | Path | None, folder: Path) -> Path | None:
 def _side_by_side(
     prepared: Prepared, folder: Path, progress: Progress, jobs: int, scheduler: str | None, log: Path | None
 ) -> RunResult:
-    """Runs the policies and repetitions of a plan, several at a time."""
+    """Runs the policies and repetitions of a plan in parallel."""
     logs = folder / "logs"
     make_folder(logs)
     plans = {"": prepared.plan}
@@ -136,20 +138,18 @@ def sweep(
     draw: bool = True,
     progress: bool | Progress = True,
 ) -> Sweep:
-    """Runs a plan at several values of one key, and keeps each run, and what they come to, in a folder.
+    """Runs a plan at several values of one key, and keeps each run, and the sweep's table and figure, in a folder.
 
-    A folder that has some of the points already is gone on with: `out` names it.
+    If the folder `out` has some of the points already, only the others are run.
 
     Args:
-        values: of the key, for example {"straggler.slowdown": [1, 2, 4]}; default: the sweep that the plan has.
+        values: the key and its values, for example {"straggler.slowdown": [1, 2, 4]}; default: the plan's sweep.
         overrides, switch, policies, out, replace, scheduler, draw, progress: as for `run`.
-        figure: what to show over the values: "iteration-time", "aggregation", "accuracy", "fairness"; default: what the
-            plan says.
-        repetitions: of each policy at each value: with two or more, means have intervals. In virtual time they differ in
-            losses and jitter alone; stragglers that are drawn at random are others with another run.seed, over which a
-            sweep may be as well.
-        backend: as for `run`, but virtual time by default, which gives the same numbers again and can run side by side.
-        jobs: how many runs at a time; default: in virtual time one a processor, else one.
+        figure: the quantity of the figure: "iteration-time", "aggregation", "accuracy", "fairness"; default: the plan's.
+        repetitions: number for each policy and value; from two on, means have intervals. In virtual time repetitions differ
+            in losses and jitter only: random stragglers follow from run.seed, which a sweep may be over as well.
+        backend: as for `run`, but virtual time by default, which is reproducible and can run in parallel.
+        jobs: number of parallel runs; default: in virtual time one for each processor, else one.
 
     Raises: as `run`.
     """
@@ -163,7 +163,8 @@ def sweep(
     prepared = prepare(prepared, changed)
     if not prepared.plan.sweep.key:
         raise UserError(
-            f'{prepared.path}: it is no sweep: say over which key, for example {{"straggler.slowdown": [1, 2, 4]}}'
+            f"{prepared.path}: the plan has no sweep: name a key and its values, for example "
+            '{"straggler.slowdown": [1, 2, 4]}'
         )
     if jobs is None:
         jobs = _processors() if _can_share(prepared.plan) else 1
@@ -180,7 +181,7 @@ def sweep(
 
 
 def load(folder: str | Path) -> Result:
-    """A finished run, from its folder. Raises: UserError: it is not that of a run."""
+    """Loads a finished run from its folder. Raises: UserError: the folder is not that of a run."""
     folder = Path(folder)
     if (folder / SWEEP).is_file():
         raise UserError(f"{folder}: the folder of a sweep: experiment.load_sweep reads it")
@@ -189,7 +190,7 @@ def load(folder: str | Path) -> Result:
 
 
 def load_sweep(folder: str | Path) -> Sweep:
-    """A sweep, from its folder; one that was interrupted has the points that are finished. Raises: UserError."""
+    """Loads a sweep from its folder; an interrupted sweep has its finished points. Raises: UserError."""
     folder = Path(folder)
     path = folder / SWEEP
     try:
@@ -208,12 +209,12 @@ def load_sweep(folder: str | Path) -> Sweep:
 
 
 def load_plan(plan: str | Path | Plan, overrides: Overrides = ()) -> Plan:
-    """A plan, checked. Args: plan, overrides: as for `run`. Raises: UserError."""
+    """Loads and checks a plan. Args: plan, overrides: as for `run`. Raises: UserError."""
     return prepare(plan, overrides).plan
 
 
 def policies() -> dict[str, str]:
-    """The policies that plans may compare: the name of each, and what it does."""
+    """The policies that plans may compare: name and description."""
     return {name: known_policies.find(name).summary for name in known_policies.names()}
 
 
@@ -232,7 +233,7 @@ def _one_key(values: Any) -> tuple[str, list[Any]]:
 
 
 def _can_share(plan: Plan) -> bool:
-    """Whether its runs may go on side by side without being asked to."""
+    """Whether the plan's runs can be run in parallel: in virtual time, and with policies that other processes have."""
     names = [plan.run.policies] if plan.sweep.key != "run.policies" else plan.sweep.values
     known = [name for each in names if isinstance(each, list | tuple) for name in each]
     return plan.run.backend == "sim" and not known_policies.only_here(known)
@@ -243,7 +244,7 @@ def _processors() -> int:
 
 
 def folder_for(out: str | Path | None, name: str) -> Path:
-    """The folder that was asked for, or one that is not there yet. Args: name: of the plan."""
+    """Returns the folder that the caller named, or a new name below `RUNS`. Args: name: the plan's."""
     if out is not None:
         return Path(out)
     wanted = RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -255,7 +256,7 @@ def folder_for(out: str | Path | None, name: str) -> Path:
 
 
 def _teller(progress: bool | Progress) -> Any:
-    """Who hears what could not be drawn."""
+    """Returns the function that is called with lines about figures that could not be drawn."""
     return report.say if progress is not False else _nobody
 
 

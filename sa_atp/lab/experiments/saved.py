@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
 
@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Saved:
-    """Where a run was saved."""
+    """Where a run was saved, and its summary."""
 
     folder: Path
     files: list[Path] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     """A line for each thing that could not be written."""
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def save(
@@ -34,7 +35,8 @@ def save(
     """
     from sa_atp.lab import report
 
-    found, summary = Saved(folder), report.summarise(result)
+    summary = report.summarise(result)
+    found = Saved(folder, summary=summary)
     try:
         if draw:
             found.files = report.write_report(result, folder, summary, tell, log)

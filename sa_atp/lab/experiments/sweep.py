@@ -1,4 +1,4 @@
-"""What came of a sweep, for programs: a mean and its interval for each value and policy, and the figure of them."""
+"""The result of a sweep, for programs: a mean and its interval for each value and policy, and their figure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,49 +25,49 @@ class Mean:
     """One quantity of one policy at one value of the key."""
 
     value: Any
-    """Of the key; "all" for the mean over all seeds, which a sweep over run.seed has besides."""
+    """The key's value; "all" for the mean over all seeds, which a sweep over run.seed has as well."""
     policy: str
     quantity: str
-    """In words, with times in seconds."""
+    """Description of the quantity. Times are in seconds."""
     mean: float | None
-    """Over repetitions; None: no repetition has such a number."""
+    """The mean over repetitions; None: no repetition has this quantity."""
     low: float | None
-    """Lower end of the 95 % confidence interval of the mean; None where there is one repetition."""
+    """Lower end of the 95 % confidence interval of the mean; None if there is only one repetition."""
     high: float | None
     repetitions: int
-    """How many the mean is of; of "all", how many seeds."""
+    """Number of repetitions in the mean; for "all", number of seeds."""
 
 
 class Sweep:
-    """A finished sweep: the same run at several values of one key."""
+    """A finished sweep: one plan, run at several values of one key."""
 
     def __init__(self, plan: Plan, points: Sequence[tuple[Any, Result]], folder: Path) -> None:
-        """Args: plan: with its sweep; points: (value, result) in order."""
+        """Args: plan: the plan, with its sweep; points: (value, result), in order."""
         self.plan = plan
         self.points = points
-        """Each value of the key, and the result of the run at that value."""
+        """(value of the key, result of the run at that value), in order."""
         self.folder = folder
-        """It has sweep.json and sweep.png, and a folder for each point."""
+        """The folder with sweep.json, sweep.png, and a folder for each point."""
 
     @property
     def key(self) -> str:
-        """Of plans, for example "straggler.slowdown"."""
+        """The plan's key that was varied, for example "straggler.slowdown"."""
         return self.plan.sweep.key
 
     @property
     def problems(self) -> list[str]:
-        """What went wrong, a sentence each. Usually empty."""
+        """A sentence for each problem. Usually empty."""
         return [f"{self.key} = {value}: {problem}" for value, result in self.points for problem in result.problems]
 
     @cached_property
     def numbers(self) -> dict[str, Any]:
-        """What sweep.json has."""
+        """The contents of sweep.json."""
         return self._numbers(self.plan)
 
     def means(self, figure: str = "") -> list[Mean]:
         """A mean for each value, policy and quantity.
 
-        Args: figure: whose quantities; default: that of the sweep.
+        Args: figure: the figure whose quantities are wanted; default: the sweep's.
         """
         numbers = self._numbers(self._shown(figure))
         found = []
@@ -85,14 +85,14 @@ class Sweep:
 
     @property
     def figures(self) -> Mapping[str, str]:
-        """The figures that a sweep may have: the name of each, and what it shows."""
+        """The figures that a sweep may have: name and description."""
         about = {name: " and ".join(quantity.title for quantity in sweep.QUANTITIES[name]) for name in FIGURES}
         return {name: f"{text[0].upper()}{text[1:]} over {sweep.name_of(self.key)}." for name, text in about.items()}
 
     def figure(self, name: str = "") -> "Figure":
-        """A figure over the values, for matplotlib.
+        """Draws a figure over the values, as a matplotlib figure.
 
-        Args: name: one of `figures`; default: the one that the sweep was asked for.
+        Args: name: one of `figures`; default: the sweep's.
 
         Raises: UserError: there is no such figure; MissingPartError: without matplotlib.
         """

@@ -1,4 +1,4 @@
-"""Runs the points of a sweep one by one, or side by side; those that a folder has already are not run again."""
+"""Runs the points of a sweep, one by one or in parallel, except those that the folder has already."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -28,12 +28,12 @@ def run(
     scheduler: str | None = None,
     draw: bool = True,
 ) -> list[tuple[Point, RunResult]]:
-    """Runs the points that a folder does not have yet, and writes sweep.json and sweep.png there.
+    """Runs the points that the folder lacks, and writes sweep.json and sweep.png there.
 
     Args:
-        tell: is told what could not be drawn.
-        draw: False: no figures, and no page of a point.
-        replace: run points anew that the folder has of another plan.
+        tell: is called with a line about each figure that could not be drawn.
+        draw: False: no figures, and no report.html for points.
+        replace: run points again that the folder has from another plan.
         jobs, scheduler: see points.run. More than one job, and a scheduler, are for runs in virtual time.
 
     Returns: all points, with their results. Raises: UserError, MissingPartError, SaAtpError.
@@ -66,7 +66,7 @@ class _SweepRun:
     def side_by_side(
         self, wanted: Sequence[Point], done: dict[str, RunResult | None], jobs: int, scheduler: str | None
     ) -> None:
-        """Runs the points that `done` lacks, writes each down as soon as it is there, and adds it."""
+        """Runs the points that `done` lacks in parallel; writes each as soon as it is complete, and adds it to `done`."""
         missing = {f"{self.plan.sweep.key} = {p.value} ({p.folder})": p for p in wanted if done[p.folder] is None}
         self.progress(f"{len(missing)} of {len(wanted)} points to run")
         plans = {name: point.plan for name, point in missing.items()}
@@ -76,7 +76,7 @@ class _SweepRun:
             done[missing[name].folder] = result
 
     def one_by_one(self, wanted: Sequence[Point], done: dict[str, RunResult | None]) -> list[tuple[Point, RunResult]]:
-        """Runs the points that `done` lacks, and draws what there is after each."""
+        """Runs the points that `done` lacks, and writes the sweep's table and figure after each."""
         found: list[tuple[Point, RunResult]] = []
         took: list[tuple[Plan, float]] = []
         for number, point in enumerate(wanted):
@@ -109,7 +109,7 @@ class _SweepRun:
             self.tell(str(error))
 
     def _write_sweep(self, found: Sequence[tuple[Point, RunResult]]) -> None:
-        """Writes what the points so far come to."""
+        """Writes the sweep's table and figure, of the points so far."""
         numbers = sweep.table(self.plan, [(point.value, result) for point, result in found])
         sweep.write(self.plan, numbers, self.folder)
         if not self.draw:
@@ -124,7 +124,7 @@ class _SweepRun:
 
 
 class _Named(Progress):
-    """Puts the point before what a run tells."""
+    """Prefixes each progress message with the point."""
 
     def __init__(self, progress: Progress, name: str) -> None:
         self._progress = progress
@@ -138,7 +138,7 @@ class _Named(Progress):
 
 
 def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
-    """The result of a point that has been run. Raises: UserError: it is not what is wanted, and is not to be replaced."""
+    """The result of a point, if the folder has it. Raises: UserError: it is of another plan, and `replace` is False."""
     try:
         return report.finished(folder / "points" / point.folder, point.plan)
     except UserError:
@@ -148,7 +148,7 @@ def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:
 
 
 def finished_points(folder: Path) -> int:
-    """How many points of a sweep a folder has."""
+    """Number of finished points of a sweep in a folder."""
     return len(list((folder / "points").glob("*/run.json")))
 
 

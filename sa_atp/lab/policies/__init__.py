@@ -44,14 +44,14 @@ __all__ = [
 OWN = "SA_ATP_POLICIES"
 
 _policies: dict[str, Policy] = {}
-_sources: dict[str, str] = {}  # of each policy of the user's own: an item of OWN; "" if only this process has it
-_not_loaded: list[
-    str
-] = []  # items of OWN: what they import may be in the midst of being imported itself, so they are last
+# by name of each policy of a user: its item in OWN; "" if only this process has it
+_sources: dict[str, str] = {}
+# items of OWN that are loaded at the first use: a user's file may import this package, which is not complete before
+_not_loaded: list[str] = []
 
 
 def _known() -> dict[str, Policy]:
-    """All policies, by name. Raises: UserError: what OWN names cannot be loaded."""
+    """All policies, by name. Raises: UserError: a policy that OWN names cannot be loaded."""
     while _not_loaded:
         _load_own(_not_loaded.pop(0))
     return _policies
@@ -146,7 +146,7 @@ def register(policy: Policy | type[Policy]) -> Policy:
 
 
 def forget(name: str) -> None:
-    """Takes a registered policy away. Raises: UserError: none of this name was registered."""
+    """Removes a registered policy. Raises: UserError: no policy of this name was registered."""
     if name not in _sources:
         raise UserError(f"policy {name!r}: expected one that was registered: {join(list(_sources)) or 'none was'}")
     del _policies[name]
@@ -154,14 +154,12 @@ def forget(name: str) -> None:
 
 
 def only_here(wanted: Iterable[str]) -> list[str]:
-    """Those of some policies that other processes cannot have, because they are defined in a notebook or in the program
-    itself.
-    """
+    """The policies, of these, that other processes cannot import: those that a notebook or the program itself defines."""
     return [name for name in wanted if _sources.get(name) == ""]
 
 
 def _keep(name: str, source: str | None) -> None:
-    """Notes where a policy is from, for this process and for those that it starts."""
+    """Records the origin of a policy, for this process and those that it starts. Args: source: None: it is removed."""
     if source is None:
         del _sources[name]
     else:
@@ -191,14 +189,14 @@ def _instance(policy: Any) -> Policy:
 
 
 def _source(policy: Policy) -> str:
-    """Where another process finds a policy; "": nowhere."""
+    """The file or module from which another process can import a policy; "": there is none."""
     kind = type(policy)
     module = sys.modules.get(kind.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None or kind.__module__ == "__main__":
         return ""
     place = kind.__module__ if "." in kind.__module__ else str(Path(file).resolve())
-    if set(place) & {",", ":"}:  # which part items
+    if set(place) & {",", ":"}:  # these separate items
         return ""
     if policy in getattr(module, "POLICIES", ()):
         return place
@@ -207,7 +205,7 @@ def _source(policy: Policy) -> str:
 
 
 def _load_own(item: str) -> None:
-    """Args: item: a file or a module that has POLICIES, or one of these, a colon, and a class. Raises: UserError."""
+    """Loads policies. Args: item: a file or module that has POLICIES, or FILE:CLASS, or MODULE:CLASS. Raises: UserError."""
     place, _, name = item.partition(":")
     try:
         module = _from_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)

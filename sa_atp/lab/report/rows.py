@@ -29,7 +29,7 @@ class Row:
     samples: int
     unused: int
     counted: bool
-    """Whether means and percentiles are of it; not of the warm-up, and not of steps that were not finished."""
+    """Whether the row is in means and percentiles: steps of the warm-up, and unfinished steps, are not."""
 
 
 COLUMNS = tuple(field.name for field in fields(Row))

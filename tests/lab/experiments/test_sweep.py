@@ -87,7 +87,7 @@ def test_a_sweep_is_loaded_from_its_folder(swept: experiment.Sweep, tmp_path: Pa
 @pytest.mark.parametrize(
     ("values", "says"),
     [
-        (None, "it is no sweep: say over which key"),
+        (None, "the plan has no sweep: name a key and its values"),
         ({"straggler.slowdown": [1], "topology.workers": [2]}, "expected one key and its values"),
         ({"straggler.slowdown": 2}, "straggler.slowdown = 2: expected several values, in a list"),
         ({"straggler.slowdown": []}, "straggler.slowdown = []: expected at least one value"),
