@@ -54,6 +54,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--impair-arrivals", action="append", default=[], metavar="PORT:KEY=VALUE[,...]",
                         help="the same for arriving packets only, where the other end is a switch too")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="seed of the impairments (default: 1)")
+    parser.add_argument("--no-shm", action="store_true",
+                        help="give no shared memory to ranks of this user on this machine, which then send packets to "
+                        "the UDP ports")  # fmt: skip
     parser.add_argument("--plain", action="store_true",
                         help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
     parser.set_defaults(run=run)
@@ -169,7 +172,7 @@ def run(options: argparse.Namespace) -> int:
         if program is not None:
             say(f"loading {program.json_path.parent.name}/{program.json_path.name} (compiled the first time)")
             server.push(program.p4info(), program.device_config(), program.cookie)
-        loop = SwitchLoop(device, ports, options.pcap, say=say, packet_ins_dropped=lambda: server.packet_ins_dropped)
+        loop = SwitchLoop(device, ports, options.pcap, say=say, packet_ins_dropped=lambda: server.packet_ins_dropped, shares=not options.no_shm)
         device.clock = loop.now_us
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: loop.stop())

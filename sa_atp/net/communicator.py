@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
@@ -28,6 +29,8 @@ from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
 from sa_atp.net.session import Asking, Session, Sum
+from sa_atp.net.shared_memory.open_channel import open_channel
+from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
 from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
@@ -188,6 +191,10 @@ class Communicator(Asking):
         driver.after = self._serve
         driver.ended = self._end
         driver.steady = SteadyLoop(self._worker, driver.socket, driver.woken_by, segments(size))
+        self.shares_memory = driver.share_memory(partial(open_channel, membership.data_address, driver.socket.address))
+        """Whether packets to and from the switch travel by shared memory, and not through the kernel."""
+        if self.shares_memory:
+            self._worker.hold_window(SAFE_BYTES)
         driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------

@@ -60,6 +60,12 @@ def socket_kernels() -> Any:
         return _socket_kernels().functions
 
 
+def ring_kernels() -> Any:
+    """Returns the kernels of net/shared_memory/ring_kernels.py."""
+    with _LOCK:
+        return _ring_kernels().functions
+
+
 def steady_kernels() -> Any:
     """Returns the kernels of protocol/rank/compiled/steady_kernels.py, for a connection whose stream flows."""
     with _LOCK:
@@ -107,6 +113,25 @@ def _socket_kernels() -> Compiled:
 
 
 @lru_cache(maxsize=1)
+def _ring_kernels() -> Compiled:
+    from numba import types as t
+
+    from sa_atp.net.shared_memory import ring_kernels as plain
+
+    ring = _ring()
+    return compiled(
+        plain,
+        has_arrived=t.boolean(ring),
+        take=t.int64(ring),
+        held_bytes=t.int64(ring),
+        room_bytes=t.int64(ring),
+        put=t.int64(ring, _read_only(t.uint8, 2), t.int64),
+        wake_up=t.void(ring, t.boolean),
+        fall_asleep=t.boolean(ring),
+    )
+
+
+@lru_cache(maxsize=1)
 def _steady_kernels() -> Compiled:
     from numba import types as t
 
@@ -131,7 +156,7 @@ def _steady_loop() -> Compiled:
 
     from sa_atp.net.loop import steady_loop_kernels as plain
 
-    before = [_steady_kernels(), _socket_kernels(), compiled(send_pacer), compiled(receive_coalescing)]
+    before = [_steady_kernels(), _socket_kernels(), _ring_kernels(), compiled(send_pacer), compiled(receive_coalescing)]
     words, bytes_ = t.uint64[::1], t.uint8[:, ::1]
     outgoing = _named(plain.Outgoing, header=words, vector=words, name=words, control=words)
     incoming = _named(
@@ -140,7 +165,7 @@ def _steady_loop() -> Compiled:
     )  # fmt: skip
     memory = _named(
         plain.Memory, polls=t.int64[::1], times=t.int64[::1], held=t.int32[::1], incoming=incoming, outgoing=outgoing,
-        out=t.uint32[:, ::1], data=bytes_, question=bytes_,
+        ring=_ring(), out=t.uint32[:, ::1], data=bytes_, question=bytes_,
     )  # fmt: skip
     return compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 1), _state()))
 
@@ -191,6 +216,18 @@ def _sent() -> Any:
     return _named(
         kernels.Sent, sent_us=times, order=times, tries=t.uint8[::1], lost=mask, ask_again_us=times, held=mask
     )
+
+
+def _ring() -> Any:
+    from numba import types as t
+
+    from sa_atp.net.shared_memory.ring_kernels import Ring
+
+    numbers = t.int64[::1]
+    return _named(
+        Ring, control=numbers, up=t.uint8[::1], words=t.uint32[::1], mine=numbers, starts=numbers,
+        found=t.int64[:, ::1],
+    )  # fmt: skip
 
 
 def _state() -> Any:

@@ -13,6 +13,8 @@ from sa_atp.net.clock import now_us
 from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.loop.send_pacer import SendPacer
 from sa_atp.net.loop.steady_loop import SteadyLoop
+from sa_atp.net.shared_memory.channel import Channel
+from sa_atp.net.shared_memory.layout import LITTLE_ROOM, ROOM_US
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.packets.datagrams import Address, Burst
@@ -23,6 +25,7 @@ ENOUGH = 96  # datagrams, for which a pause need not be longer
 FD_SETSIZE = 1024  # descriptors from here on are beyond select()
 A_TURN_S = 0.01  # a turn takes less, usually; `borrow` waits so long for the one that is under way
 UNKNOWN = -1  # a time that has not been worked out yet
+SEEK_US = 500_000
 LOOKS = 8  # at a socket in a turn: calls and timers are not starved however much arrives
 
 
@@ -77,9 +80,13 @@ class Driver:
         self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
-        for descriptor in (socket.fileno(), self._wake_read):
+        self._descriptors = [socket.fileno(), self._wake_read]  # that the loop waits for
+        for descriptor in self._descriptors:
             self._epoll.register(descriptor, select.EPOLLIN)
             self._poll.register(descriptor, select.POLLIN)
+        self._may_sleep = True  # whether the switch rings, if something arrives by shared memory
+        self._open_channel: Callable[[], Channel | None] | None = None
+        self._seek_us = 0  # when a channel that was lost is looked for again
         self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
         self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
         self._thread: threading.Thread | None = None
@@ -95,6 +102,50 @@ class Driver:
         """Says how large the largest datagrams will be, in bytes: before the loop runs, or in it."""
         enough = min(self._enough, self.socket.most_gathered(size))
         self._coalescing = ReceiveCoalescing(LONGEST_PAUSE_US, enough, self._worth_it)
+
+    def share_memory(self, open_channel: Callable[[], Channel | None]) -> bool:
+        """Has datagrams to and from the switch travel by shared memory from now on, where they can: before the loop runs.
+
+        Args: open_channel: asks the switch. It is called again when the switch has ended, until there is another one.
+        Returns: whether the switch shares memory with this process.
+        """
+        channel = open_channel()
+        if channel is None:
+            return False
+        self._open_channel = open_channel
+        self._use_channel(channel)
+        return True
+
+    def _use_channel(self, channel: Channel) -> None:
+        self.socket.channel = channel
+        for descriptor in (channel.bell, channel.peer):
+            self._descriptors.append(descriptor)
+            self._poll.register(descriptor, select.POLLIN)
+            if not self._is_lent:
+                self._epoll.register(descriptor, select.EPOLLIN)
+        self._may_sleep = False
+
+    def _drop_channel(self) -> None:
+        channel = self.socket.channel
+        if channel is None:
+            return
+        for descriptor in (channel.bell, channel.peer):
+            self._descriptors.remove(descriptor)
+            self._poll.unregister(descriptor)
+            if not self._is_lent:
+                self._epoll.unregister(descriptor)
+        self.socket.drop_channel()
+        self._may_sleep = True
+        self._seek_us = now_us()
+
+    def _seek_channel(self) -> None:
+        """Asks for another channel now and then, after one was lost."""
+        if self.socket.channel is not None or self._open_channel is None or now_us() < self._seek_us:
+            return
+        channel = self._open_channel()
+        self._seek_us = now_us() + SEEK_US
+        if channel is not None:
+            self._use_channel(channel)
 
     def let_gather(self, longest_us: int) -> None:
         """Says for how long datagrams may gather at the most from now on: in the loop."""
@@ -152,8 +203,8 @@ class Driver:
             return False
         self._owner, self._is_lent = threading.get_ident(), True
         # while the loop's own thread waits for what these bring, it sleeps
-        self._epoll.unregister(self.socket)
-        self._epoll.unregister(self._wake_read)
+        for descriptor in self._descriptors:
+            self._epoll.unregister(descriptor)
         return True
 
     def turn_until(self, is_done: Callable[[], bool]) -> None:
@@ -168,12 +219,15 @@ class Driver:
                 raise
             if is_done() or self._stop:
                 return
-            readable = [fd for fd, _ in self._poll.poll(math.ceil(1000 * self._wait_s(LONGEST_WAIT_S)))]
+            wait_s = self._wait_s(LONGEST_WAIT_S) if self._fall_asleep() else 0.0
+            readable = self._woken_by([fd for fd, _ in self._poll.poll(math.ceil(1000 * wait_s))])
 
     def give_back(self) -> None:
         self._is_over = _never
-        self._epoll.register(self.socket, select.EPOLLIN)
-        self._epoll.register(self._wake_read, select.EPOLLIN)
+        for descriptor in self._descriptors:
+            self._epoll.register(descriptor, select.EPOLLIN)
+        if not self._fall_asleep():  # on behalf of the loop's own thread, which may sleep already
+            self._wake()
         self._owner, self._is_lent = 0, False
         self._loop.release()
         # its own thread may sleep longer than it should, and does not know what has been called since
@@ -240,15 +294,30 @@ class Driver:
 
     def turn(self, longest_s: float) -> None:
         """Waits for something to happen, and handles it."""
-        wait_s = self._wait_s(longest_s)
+        wait_s = self._wait_s(longest_s) if self._may_sleep else 0.0
         self._due_slept_us = self._due_us
         events = self._epoll.poll(wait_s)
         with self._loop:
             self._owner = threading.get_ident()
             try:
-                self._handle([fd for fd, _ in events])
+                self._handle(self._woken_by([fd for fd, _ in events]))
+                self._fall_asleep()
             finally:
                 self._owner = 0
+
+    def _fall_asleep(self) -> bool:
+        """Before a wait. Returns: whether it may be one: False if something has arrived by shared memory."""
+        self._may_sleep = self.socket.channel is None or self.socket.channel.fall_asleep()
+        return self._may_sleep
+
+    def _woken_by(self, readable: list[int]) -> list[int]:
+        """After a wait. Returns: the descriptors at which there is something, with those that need not be readable."""
+        channel = self.socket.channel
+        if channel is None:
+            return readable
+        has_rung = channel.bell in readable
+        channel.wake_up(has_rung)
+        return readable if has_rung or not channel.has_arrived() else [*readable, channel.bell]
 
     def _handle(self, readable: Sequence[int]) -> None:
         """Args: readable: descriptors at which there is something, or was."""
@@ -275,22 +344,27 @@ class Driver:
 
     def _take(self, readable: Sequence[int]) -> int:
         """Reads from the descriptors that are readable. Returns: how many datagrams."""
-        received = 0
+        received, channel, is_heard = 0, self.socket.channel, False
         for fd in readable:
             if fd == self._wake_read:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._wake_read, 4096)
                 self._woken = False  # before the calls are taken: later ones wake the loop again
             else:
-                refused = self.socket.refused()
-                received = self._receive()
-                if refused:  # after what has arrived: whoever is heard of now has not ended
-                    self.connection.ports_closed(refused, now_us())
+                is_heard = True
+        if is_heard:
+            refused = self.socket.refused()
+            received = self._receive()
+            if refused:  # after what has arrived: whoever is heard of now has not ended
+                self.connection.ports_closed(refused, now_us())
+        if channel is not None and (channel.is_broken or (channel.peer in readable and channel.is_over())):
+            self._drop_channel()
         return received
 
     def _serve(self, *, contributions: bool = True) -> None:
         """Runs calls and timers that are due, and sends. Args: contributions: whether they are sent as well as the rest."""
         self._run_calls()
+        self._seek_channel()
         # as it was after the last turn: what has made it earlier since then is sent below
         due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
         if due is not None and now_us() >= due:
@@ -322,15 +396,23 @@ class Driver:
         """Sends what there is to send; contributions only as fast as they leave this host, control messages at once."""
         self._resume_us = None
         while True:
-            budget_bytes = self._pacer.budget_bytes(self.socket.unsent_bytes(), now_us())
+            channel = self.socket.channel
+            if channel is not None:
+                budget_bytes: int | None = channel.room_bytes()
+            else:
+                budget_bytes = self._pacer.budget_bytes(self.socket.unsent_bytes(), now_us())
             bursts = self.connection.transmit(now_us(), budget_bytes)
             if not bursts:
                 break
             self.socket.send(bursts)
-            self._pacer.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
+            if channel is None:
+                self._pacer.wrote(sum(burst.data.size for burst in bursts), self.socket.unsent_bytes(), now_us())
             if not self.connection.has_more:
                 break
-        if budget_bytes is not None:
+        if channel is not None:
+            if budget_bytes is not None and budget_bytes < LITTLE_ROOM:
+                self._resume_us = now_us() + ROOM_US
+        elif budget_bytes is not None:
             self._resume_us = self._pacer.resume_us()
 
 

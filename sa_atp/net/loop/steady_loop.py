@@ -1,6 +1,5 @@
 """Runs many turns of a worker's loop at once, in compiled code, while a stream flows."""
 
-import struct
 import sys
 
 import numpy as np
@@ -10,9 +9,10 @@ from sa_atp.net.loop.compiled import steady_loop
 from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.loop.send_pacer import SendPacer
 from sa_atp.net.loop.steady_loop_kernels import NO_TIME, Incoming, Loop, Memory, Outgoing
-from sa_atp.net.sockets.mmsg import socket_address
+from sa_atp.net.shared_memory.ring_kernels import no_ring
+from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.net.sockets.udp import UdpSocket
-from sa_atp.protocol.packets.datagrams import Address, Burst
+from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.rank.records import Record
 from sa_atp.protocol.rank.worker import Worker
 
@@ -35,7 +35,8 @@ class SteadyLoop:
         self._senders = sender_of(member.data_address), sender_of(member.server_address)
         self._woken_by, self._segments = woken_by, segments
         self._record = Record(Loop)
-        self._polls, self._times, self._held = np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int32)
+        self._polls, self._times, self._held = np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(1, np.int32)
+        self._no_ring = no_ring()
         self._skip = self._skipped = 0  # how many turns are, and were, left to Python
 
     def run(
@@ -58,15 +59,18 @@ class SteadyLoop:
             return None
         assert steady.state is not None
         packed, segmented = compiled
+        channel = self._socket.channel
         loop = Loop(
             pacer, coalescing, self._socket.fileno(), self._woken_by, *self._senders, until_us=now + LONGEST_US,
             pause_us=int(1e6 * pause_s), resume_us=NO_TIME if resume_us is None else resume_us,
             segments=self._segments, size=room.shape[1], looks=LOOKS, owes=owes,
+            shares=channel is not None, bell=-1 if channel is None else channel.bell,
         )  # fmt: skip
         self._record.write(loop)
         memory = Memory(
             polls=self._polls, times=self._times, held=self._held, incoming=Incoming(*packed.lent()),
-            outgoing=Outgoing(*segmented.lent(self._address)), out=room.view(np.uint32), data=room,
+            outgoing=Outgoing(*segmented.lent(self._address)),
+            ring=self._no_ring if channel is None else channel.ring, out=room.view(np.uint32), data=room,
             question=steady.question,
         )  # fmt: skip
         self._run(self._record.array, memory, steady.values, steady.state)
@@ -80,13 +84,10 @@ class SteadyLoop:
             self._socket.send([Burst(self._address, room[loop.datagram : loop.written])])
         if loop.asks:
             self._socket.send([Burst(self._address, steady.question)])
-        return packed.bursts(loop.row, loop.found, loop.datagram) if loop.found else []
-
-
-def sender_of(address: Address) -> int:
-    """An address as socket_kernels.receive names it."""
-    (number,) = struct.unpack("=q", socket_address(address)[:8])
-    return int(number)
+        if not loop.found:
+            return []
+        source = channel if channel is not None and loop.is_shared else packed
+        return source.bursts(loop.row, loop.found, loop.datagram)
 
 
 assert sys.maxsize > 1 << 32  # structures of the C library are those of 64-bit machines

@@ -14,6 +14,8 @@ import numba
 
 from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing, pause_us
 from sa_atp.net.loop.send_pacer import UNLIMITED, SendPacer, budget_bytes, resume_us, wrote
+from sa_atp.net.shared_memory.layout import LITTLE_ROOM, ROOM_US
+from sa_atp.net.shared_memory.ring_kernels import fall_asleep, has_arrived, put, room_bytes, take, wake_up
 from sa_atp.net.sockets.socket_kernels import receive as receive_messages
 from sa_atp.net.sockets.socket_kernels import send
 from sa_atp.protocol.rank.compiled.steady_kernels import answer, due_us, may_gather, receive, transmit
@@ -50,6 +52,10 @@ class Loop:
     """Bytes of a fragment."""
     looks: int = 0
     """At the socket, in a turn."""
+    shares: bool = False
+    """Whether datagrams to and from the switch travel by shared memory."""
+    bell: int = -1
+    """The descriptor at which the switch wakes this end then."""
     owes: bool = False
     """Whether something may leave before all else."""
     turns: int = 0
@@ -60,6 +66,8 @@ class Loop:
     """Of these, results and answers that kernels took."""
     now_us: int = 0
     """When datagrams last came."""
+    is_shared: bool = False
+    """Whether `found` means rows of Ring.found."""
     found: int = 0
     """Rows of Incoming.found that are not all taken: from `row` on, and from `datagram` on of that."""
     row: int = 0
@@ -96,12 +104,14 @@ class Memory(NamedTuple):
     """What the loop works on, beside the connection's state."""
 
     polls: Any
+    """int64[3]: struct pollfd of the socket, of what wakes the loop, and of the bell."""
     times: Any
     """int64[2]."""
     held: Any
     """int32[1]."""
     incoming: Any
     outgoing: Any
+    ring: Any
     out: Any
     """uint32[most of a burst, words of a fragment]."""
     data: Any
@@ -119,9 +129,9 @@ def clock(times: Any) -> int:
 def wait(polls: Any, times: Any, first: int, count: int, wait_us: int) -> int:
     """Until there is something at one of the descriptors, or the time is over.
 
-    Args: polls: int64[2], struct pollfd each; first, count: of these. Returns: at how many; negative: a signal came.
+    Args: polls: int64[3], struct pollfd each; first, count: of these. Returns: at how many; negative: a signal came.
     """
-    for i in range(2):
+    for i in range(3):
         polls[i] = (polls[i] & 0xFFFFFFFF) | (1 << 32)
     times[0] = wait_us // 1_000_000
     times[1] = wait_us % 1_000_000 * 1000
@@ -167,8 +177,12 @@ def held_bytes(loop: Any, memory: Any) -> int:
     return int(memory.held[0])
 
 
-def put(loop: Any, data: Any, segments: int, outgoing: Any) -> int:
-    """Sends datagrams, counts them, and says how many the kernel took."""
+def give(loop: Any, data: Any, segments: int, outgoing: Any, ring: Any) -> int:
+    """Sends datagrams, counts them, and says how many were taken."""
+    if loop.shares:
+        written = put(ring, data, 0)
+        loop.sent += written
+        return int(written)
     sent = send(loop.socket, data, 0, segments, outgoing.header, outgoing.vector, outgoing.name, outgoing.control)
     loop.sent += sent
     return int(sent)
@@ -179,26 +193,33 @@ def flush(loop: Any, memory: Any, values: Any, state: Any) -> bool:
     loop.resume_us = NO_TIME
     budget = 0
     while True:
-        budget = budget_bytes(loop.pacer, held_bytes(loop, memory), clock(memory.times))
+        if loop.shares:
+            budget = room_bytes(memory.ring)
+        else:
+            budget = budget_bytes(loop.pacer, held_bytes(loop, memory), clock(memory.times))
         count = transmit(memory.out, budget, clock(memory.times), values, state)
         if count < 0:
             return False
         if count == 0:
             break
-        sent = put(loop, memory.data[:count], loop.segments, memory.outgoing)
+        sent = give(loop, memory.data[:count], loop.segments, memory.outgoing, memory.ring)
         if sent < count:
             loop.written, loop.datagram, loop.asks = count, sent, state.flow[0].asks
             return False
         written = count * loop.size
         if state.flow[0].asks:
-            if put(loop, memory.question, 1, memory.outgoing) != 1:
+            if give(loop, memory.question, 1, memory.outgoing, memory.ring) != 1:
                 loop.asks = True
                 return False
             written += memory.question.size
-        wrote(loop.pacer, written, held_bytes(loop, memory), clock(memory.times))
+        if not loop.shares:
+            wrote(loop.pacer, written, held_bytes(loop, memory), clock(memory.times))
         if not state.flow[0].has_more:
             break
-    if budget != UNLIMITED:
+    if loop.shares:
+        if budget < LITTLE_ROOM:
+            loop.resume_us = clock(memory.times) + ROOM_US
+    elif budget != UNLIMITED:
         loop.resume_us = resume_us(loop.pacer)
     return True
 
@@ -208,8 +229,9 @@ def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
 
     Args: loop_: Loop[1], which says what has come of it. memory: a Memory. values, state: see steady_kernels.
     """
-    loop, polls, times, incoming = loop_[0], memory.polls, memory.times, memory.incoming
-    polls[0], polls[1] = loop.socket, loop.wake
+    loop, polls, times, incoming, ring = loop_[0], memory.polls, memory.times, memory.incoming, memory.ring
+    polls[0], polls[1], polls[2] = loop.socket, loop.wake, loop.bell
+    descriptors = 3 if loop.shares else 2
     pause = loop.pause_us
     loop.found = loop.row = loop.datagram = loop.written = 0
     now = clock(times)
@@ -224,30 +246,51 @@ def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
         if loop.resume_us >= 0:
             until = min(until, loop.resume_us)
         now = clock(times)
-        if wait(polls, times, 0, 2, max(0, until - now)) < 0 or polls[1] >> 48 != 0:
+        wait_us = max(0, until - now)
+        sleeps = loop.shares and wait_us > 0 and fall_asleep(ring)
+        if loop.shares and not sleeps:
+            wait_us = 0
+        is_woken = wait(polls, times, 0, descriptors, wait_us)
+        if sleeps:
+            wake_up(ring, is_woken > 0 and polls[2] >> 48 != 0)
+        if is_woken < 0 or polls[1] >> 48 != 0:
             return
         received = 0
-        if polls[0] >> 48 != 0:
-            for _ in range(loop.looks):
+        for _ in range(loop.looks):
+            is_shared = loop.shares and has_arrived(ring)
+            before = loop.taken
+            if is_shared:
+                count = take(ring)
+                is_drained = False
+                if count == 0:
+                    return
+                for row in range(count):
+                    loop.received += -(-ring.found[row, 1] // ring.found[row, 2])
+                loop.now_us = clock(times)
+                if not take_found(loop, ring, count, loop.now_us, state):
+                    loop.found, loop.is_shared = count, True
+                    return
+            elif polls[0] >> 48 != 0:
                 count = receive_messages(
                     loop.socket, incoming.room, incoming.header, incoming.vector, incoming.name, incoming.control,
                     incoming.found,
                 )  # fmt: skip
                 is_drained = count < 0
                 count = -1 - count if is_drained else count
-                before = loop.taken
                 for row in range(count):
                     loop.received += -(-incoming.found[row, 1] // incoming.found[row, 2])
                 loop.now_us = clock(times)
                 if not take_found(loop, incoming, count, loop.now_us, state):
-                    loop.found = count
+                    loop.found, loop.is_shared = count, False
                     return
-                received += loop.taken - before
-                due = due_us(state)  # results may have made it later
-                if is_drained:
-                    break
-                if not flush(loop, memory, values, state):
-                    return
+            else:
+                break
+            received += loop.taken - before
+            due = due_us(state)  # results may have made it later
+            if is_drained:
+                break
+            if not flush(loop, memory, values, state):
+                return
         loop.turns += 1
         now = clock(times)
         if now >= due:

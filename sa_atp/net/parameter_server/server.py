@@ -1,12 +1,14 @@
 """The parameter server as a process: its connection on a socket, and the switches that it controls."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from sa_atp.net.clock import now_us
 from sa_atp.net.logs.writing import LogFolder
 from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
 from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
 from sa_atp.net.parameter_server.installer import Installer
+from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.log.event import of_nobody
@@ -44,6 +46,8 @@ class ServerProcess:
         enough = max(WORTH_IT, ENOUGH_BYTES // size)
         self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
         self._driver.expect(size)
+        if settings.switch_address is not None:
+            self._driver.share_memory(partial(open_channel, settings.switch_address, self.address))
         self._installer: Installer | None = None
         self.over: Callable[[Job], None] = lambda job: None
         """Called when a job is over, and of those that run when this ends."""

@@ -34,25 +34,30 @@ class PackedReceive:
         return self.bursts(0, count), is_drained
 
     def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
-        """The bursts in rows first to end - 1. Args: taken: datagrams of the first row that have been handled already."""
-        bursts: list[Burst] = []
-        for start, bytes_, size, sender in self._found[first:end].tolist():
-            address = address_of(sender & ALL)
-            whole, rest = divmod(bytes_, size)
-            split = start + whole * size
-            start += taken * size
-            if start < split:
-                bursts.append(Burst(address, self._room[start:split].reshape(-1, size)))
-            if rest:
-                bursts.append(Burst(address, self._room[split : split + rest].reshape(1, rest)))
-            taken = 0
-        return bursts
+        """See `bursts_in`, of rows first to end - 1."""
+        return bursts_in(self._room, self._found[first:end], taken)
 
     def lent(self) -> tuple[Octets, Words, Words, Words, Words, Words, AnyIntegers]:
         """The arguments of socket_kernels.receive, for compiled code that calls it; the room also as 32-bit words."""
         return (
             self._room, self._room.view(np.uint32), self._header, self._vector, self._name, self._control, self._found,
         )  # fmt: skip
+
+
+def bursts_in(room: Octets, found: AnyIntegers, taken: int = 0) -> list[Burst]:
+    """The bursts in rows of `found`, see socket_kernels. Args: taken: datagrams of the first row that have been handled already."""
+    bursts: list[Burst] = []
+    for start, bytes_, size, sender in found.tolist():
+        address = address_of(sender & ALL)
+        whole, rest = divmod(bytes_, size)
+        split = start + whole * size
+        start += taken * size
+        if start < split:
+            bursts.append(Burst(address, room[start:split].reshape(-1, size)))
+        if rest:
+            bursts.append(Burst(address, room[split : split + rest].reshape(1, rest)))
+        taken = 0
+    return bursts
 
 
 class SegmentedSend:

@@ -102,3 +102,9 @@ def address_of(sender: int) -> Address:
 def socket_address(address: Address) -> bytes:
     """An address as struct sockaddr_in."""
     return struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", address[1], socket.inet_aton(address[0]))
+
+
+def sender_of(address: Address) -> int:
+    """An address as `address_of` takes it, signed: as socket_kernels.receive names it."""
+    (number,) = struct.unpack("=q", socket_address(address)[:8])
+    return int(number)

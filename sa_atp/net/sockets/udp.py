@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import struct
+import time
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ import numpy as np
 from sa_atp.basics.arrays import ByteRows, Octets
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
+from sa_atp.net.shared_memory.channel import Channel
 from sa_atp.net.sockets.compiled_bursts import PackedReceive, SegmentedSend
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.frames import CS5, ECT0
@@ -36,11 +38,13 @@ SO_RCVBUFFORCE = 33
 BUFFER_BYTES = 8 << 20  # requested; without CAP_NET_ADMIN the kernel grants what net.core.rmem_max allows
 QUEUED_BYTES = 2304  # of the buffer that a datagram of ordinary size takes, with the kernel's bookkeeping
 FULL_WAIT_MS = 10  # between attempts while the kernel's buffer is full
+SHARED_WAIT_S = 0.0002  # ... while the ring to the switch is full
 FULL_US = 50_000  # that a full buffer may block its sender, whose timers must run: a buffer may stay full
 MAX_SEGMENTS = 64  # UDP_MAX_SEGMENTS of older kernels
 MAX_SEND_BYTES = 65_000  # of one segmented send, below the limit of an IPv4 packet
 RECEIVE_BYTES = 65_536
 RECEIVE_MESSAGES = 64  # at most, by one call to `receive`
+OTHERS_TURN = 8  # receives, after which others than the switch are heard however much it sends
 URGENT = [(socket.IPPROTO_IP, socket.IP_TOS, struct.pack("=i", CS5 << 2 | ECT0))]
 IP_MTU_DISCOVER, IP_PMTUDISC_PROBE = 10, 3  # "don't fragment" in every packet
 IP_RECVERR, MSG_ERRQUEUE = 11, 0x2000
@@ -88,6 +92,9 @@ class UdpSocket:
         self._packed: PackedReceive | None = None
         self._segmented: SegmentedSend | None = None
         self._count = array.array("i", [0])
+        self.channel: Channel | None = None
+        """Shared memory, in which datagrams to and from the switch on this machine travel; None: they do as all others."""
+        self._looks = 0
         self.is_drained = True  # whether the last receive took all that was there
         self.reports_refusals = False
         self.too_long: tuple[Address, int] | None = None
@@ -117,9 +124,18 @@ class UdpSocket:
 
     def close(self) -> None:
         self.socket.close()
+        self.drop_channel()
+
+    def drop_channel(self) -> None:
+        """From now on datagrams to and from the switch travel as all others."""
+        if self.channel is not None:
+            self.channel.close()
+            self.channel = None
 
     def unsent_bytes(self) -> int:
         """Bytes that have been sent and have not left this host, as the kernel counts them."""
+        if self.channel is not None:
+            return self.channel.held_bytes()
         fcntl.ioctl(self.socket, SIOCOUTQ, self._count)
         return self._count[0]
 
@@ -139,10 +155,20 @@ class UdpSocket:
 
     def receive(self) -> list[Burst]:
         """Receives what has arrived, up to a bound; the arrays are valid until the next call."""
+        shared: list[Burst] = []
+        if self.channel is not None:
+            shared = self.channel.receive()
+            self.stats.received += sum(map(len, shared))
+            self._looks += 1
+            if shared and self._looks % OTHERS_TURN:
+                self.is_drained = not self.channel.has_arrived()
+                return shared
         if self._packed is not None:
             found, self.is_drained = self._packed.receive(self.fileno())
             self.stats.received += sum(map(len, found))
-            return found
+            if shared:
+                self.is_drained = False
+            return shared + found
         bursts: list[Burst] = []
         for row in self._rows:
             try:
@@ -206,6 +232,9 @@ class UdpSocket:
             self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         for burst in bursts:
             data = np.ascontiguousarray(burst.data)
+            if self.channel is not None and burst.address == self.channel.switch:
+                self._send_shared(self.channel, data)
+                continue
             per_call = segments(data.shape[1]) if self._segments else 1
             done = 0
             if self._segmented is not None and len(data) > 1 and not burst.urgent:
@@ -241,12 +270,24 @@ class UdpSocket:
             self.stats.sent += taken
             data = data[taken:]
 
-    def _wait_for_room(self) -> bool:
-        """Waits for room in the kernel's buffer. Returns: False if this call to `send` has waited too long."""
+    def _send_shared(self, channel: Channel, data: ByteRows) -> None:
+        done = channel.send(data)
+        while done < len(data) and self._may_wait():
+            time.sleep(SHARED_WAIT_S)
+            done = channel.send(data, done)
+        self.stats.sent += done
+        self.stats.send_errors += len(data) - done
+
+    def _may_wait(self) -> bool:
+        """Returns False if this call to `send` has waited too long for room."""
         now = now_us()
         if self._full_until_us is None:
             self._full_until_us = now + FULL_US
-        if now >= self._full_until_us:
+        return now < self._full_until_us
+
+    def _wait_for_room(self) -> bool:
+        """Waits for room in the kernel's buffer. Returns: False if this call to `send` has waited too long."""
+        if not self._may_wait():
             return False
         writable = select.poll()
         writable.register(self.socket, select.POLLOUT)

@@ -37,11 +37,14 @@ class SwitchLoop:
         *,
         say: Callable[[str], None] | None = None,
         packet_ins_dropped: Callable[[], int] = lambda: 0,
+        shares: bool = False,
     ) -> None:
         """Args:
         captures: folder for a pcap file of each port; default: none are written.
         say: called with a warning when the first packet of each cause is dropped.
         packet_ins_dropped: the number of packet-ins that the P4Runtime server has dropped so far.
+        shares: whether ranks of the same user on this machine may share memory with the switch, in place of sending to its
+            UDP ports. Only the compiled loop can.
         """
         self.device = device
         self.ports = dict(ports)
@@ -69,7 +72,7 @@ class SwitchLoop:
                 self._captures[number] = CaptureWriter(captures / f"port{number}.pcap")
         plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
         self._compiled = (
-            CompiledLoop(device, plain, self._started_us)
+            CompiledLoop(device, plain, self._started_us, shares=shares)
             if device.compiled and plain and len(plain) == len(self.ports) and captures is None
             else None
         )

@@ -116,6 +116,10 @@ class Worker:
         """
         self._sender.room = np.empty((at_once, self._size_of(Kind.DATA)), np.uint8)
 
+    def hold_window(self, results_bytes: int) -> None:
+        """Has no more fragments on the way than results fit into so many bytes."""
+        self.window.hold(results_bytes // self._size_of(Kind.DATA))
+
     def contribute(
         self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:

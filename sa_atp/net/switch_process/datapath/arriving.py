@@ -13,6 +13,7 @@ from sa_atp.net.switch_process.datapath.state import (
     CONTROL_LENGTH,
     CONTROL_ROW,
     FLAGS,
+    IN_AT,
     IN_CONTROLS,
     IN_HEAD_OF,
     IN_HEADS,
@@ -22,6 +23,7 @@ from sa_atp.net.switch_process.datapath.state import (
     IN_PARTS,
     IN_PORTS,
     IN_ROWS,
+    IN_SIZES,
     IN_SLOTS,
     IN_STARTS,
     INTERFACE,
@@ -124,8 +126,10 @@ def sum_of(buffer: Octets, start: int, end: int) -> int:
 @inner
 def take_rows(s: int, slot: int, first: int, most: int) -> int:
     """Receives messages of a port into at most `most` rows, from the `first` on. Returns: how many."""
+    in_at = array_i64_1(s, IN_AT)
     in_messages = array_i64_1(s, IN_MESSAGES)
     in_parts = array_i64_1(s, IN_PARTS)
+    in_sizes = array_i64_1(s, IN_SIZES)
     in_slots = array_i64_1(s, IN_SLOTS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_kinds = array_i64_1(s, PORT_KINDS)
@@ -138,7 +142,9 @@ def take_rows(s: int, slot: int, first: int, most: int) -> int:
         in_messages[words + CONTROL_LENGTH] = CONTROL_ROW if is_udp else 0
         in_messages[words + FLAGS] = 0
         in_messages[words + SENT] = 0
-        in_parts[2 * i] = address_in(s, IN_ROWS) + i * ROW_BYTES + ROW_AT
+        in_at[i] = i * ROW_BYTES + ROW_AT
+        in_sizes[i] = 0
+        in_parts[2 * i] = address_in(s, IN_ROWS) + in_at[i]
         in_parts[2 * i + 1] = ROOM
     tries = 0
     while True:
@@ -220,6 +226,7 @@ def find_frames(s: int, row: int, taken: int, done: int, count: int, most_bytes:
 
     Returns: the row to go on with, its frames that have been listed, and the number of frames in the list.
     """
+    in_at = array_i64_1(s, IN_AT)
     in_head_of = array_i64_1(s, IN_HEAD_OF)
     in_heads = array_u8_1(s, IN_HEADS)
     in_lengths = array_i64_1(s, IN_LENGTHS)
@@ -227,6 +234,7 @@ def find_frames(s: int, row: int, taken: int, done: int, count: int, most_bytes:
     in_names = array_u8_1(s, IN_NAMES)
     in_ports = array_i64_1(s, IN_PORTS)
     in_rows = array_u8_1(s, IN_ROWS)
+    in_sizes = array_i64_1(s, IN_SIZES)
     in_slots = array_i64_1(s, IN_SLOTS)
     in_starts = array_i64_1(s, IN_STARTS)
     port_counters = array_i64_2(s, PORT_COUNTERS)
@@ -236,15 +244,16 @@ def find_frames(s: int, row: int, taken: int, done: int, count: int, most_bytes:
     room = len(in_starts)
     while row < taken and count < room:
         slot = in_slots[row]
-        at = row * ROW_BYTES + ROW_AT
+        at = in_at[row]
         length = in_messages[row * MESSAGE_WORDS + SENT] & 0xFFFFFFFF
-        is_lost = length > ROOM or in_messages[row * MESSAGE_WORDS + FLAGS] & TRUNCATED != 0
+        is_shared = in_sizes[row] != 0
+        is_lost = not is_shared and (length > ROOM or in_messages[row * MESSAGE_WORDS + FLAGS] & TRUNCATED != 0)
         payload, size, is_whole = length, length, False
         head = 2 * row * HEAD_ROW
         if port_kinds[slot] != INTERFACE:
             if not is_lost and done == 0:
                 udp_head(in_heads, head, in_names, row * NAME_ROW, port_mine, 16 * slot)
-            told = coalesced_bytes(s, row)
+            told = in_sizes[row] if is_shared else coalesced_bytes(s, row)
             if 0 < told < length:
                 size = told
         elif length < VNET_BYTES:

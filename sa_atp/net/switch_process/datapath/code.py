@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from sa_atp.basics.code_cache import digest_of, executed, has_code, source_of
+from sa_atp.net.shared_memory import layout
 from sa_atp.net.switch_process.datapath import state, system
 from sa_atp.switches.embedded import bits
 from sa_atp.switches.embedded.translate import deparsing
 
-SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "leaving", "turn"))
+SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "channels", "leaving", "turn"))
 
 
 def sources() -> list[tuple[str, str]]:
@@ -24,7 +25,7 @@ def compiled(cache: Path | None) -> dict[str, Any]:
     operations = bits.compiled(kept=cache is not None)
     texts = sources()
     name = "sa_atp_datapath_" + digest_of(
-        *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing))
+        *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing, layout))
     )
     return executed(name, texts, cache, {**operations, **system.calls(operations)})
 

@@ -4,8 +4,14 @@ import contextlib
 import os
 from collections.abc import Collection, Mapping
 
+import numpy as np
+
 from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
+from sa_atp.net.shared_memory.region import Region
+from sa_atp.net.sockets.mmsg import socket_address
 from sa_atp.net.sockets.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
+from sa_atp.net.switch_process.channel_server import Attach
 from sa_atp.net.switch_process.datapath import state
 from sa_atp.net.switch_process.datapath.code import ready
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
@@ -38,12 +44,14 @@ class Core:
         ports: Mapping[int, InterfacePort | UdpPort],
         mine: Collection[int],
         started_us: int,
+        channels: int = 0,
     ) -> None:
-        """Compiles, or loads code from the cache. Args: mine: numbers of the ports to receive from."""
+        """Compiles, or loads code from the cache. Args: mine: numbers of the ports to receive from; channels: at most."""
         self._device = device
         self._started_us = started_us
         self._of = list(ports.values())
         kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
+        region = Region(state.channel_at(channels)) if channels else None
         self._memory: dict[int, AnyIntegers] = {
             **state.ports(
                 list(ports),
@@ -53,8 +61,9 @@ class Core:
                 [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
                 [number in mine for number in ports],
             ),
-            **state.arriving(),
+            **state.arriving(channels=channels, memory=None if region is None else region.bytes),
         }
+        self._region, self._bells = region, dict.fromkeys(range(channels), -1)
         self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
         self._totals = self._memory[state.TOTALS]
         self._state = CallFrame(state.PLACES, compiled=True)
@@ -65,7 +74,41 @@ class Core:
         self._new_output(state.LEAST_OUT, state.LEAST_OUT_BYTES)
         self._event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._totals[state.EVENT_FD] = self._event
+        self.doorbell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC) if channels else -1
+        """The descriptor at which ranks with channels wake this core; -1: there are none."""
+        if channels:
+            self._totals[state.DOORBELL_FD] = self.doorbell
         self._run_turn = ready(device.cache)
+
+    def attach(self, new: Attach) -> None:
+        """Puts a channel's memory where the loop has it. Called between two calls of `move`. Raises: OSError."""
+        assert self._region is not None
+        known = self._memory[state.CHANNELS][new.number]
+        try:
+            self._region.put(int(known[state.CHANNEL_AT]), CHANNEL_BYTES, new.memory)
+        except OSError:
+            os.close(new.bell)
+            raise
+        finally:
+            os.close(new.memory)
+        name = socket_address(new.address)
+        self._memory[state.CHANNEL_NAMES].reshape(-1, state.NAME_ROW)[new.number] = np.frombuffer(name, np.uint8)
+        slot = int(self._memory[state.PORT_SLOTS][new.port])
+        known[[state.CHANNEL_TAIL, state.CHANNEL_HEAD, state.CHANNEL_WRITTEN, state.CHANNEL_OTHERS_TAIL]] = 0
+        known[[state.CHANNEL_RUNG, state.CHANNEL_BROKEN]] = 0
+        known[state.CHANNEL_BELL] = self._bells[new.number] = new.bell
+        known[state.CHANNEL_KEY] = slot << 48 | int.from_bytes(name[4:8], "big") << 16 | new.address[1]
+        known[state.CHANNEL_SLOT] = slot
+
+    def detach(self, number: int) -> None:
+        """Takes a channel's memory away. Called between two calls of `move`."""
+        assert self._region is not None
+        known = self._memory[state.CHANNELS][number]
+        if known[state.CHANNEL_SLOT] >= 0:
+            known[state.CHANNEL_SLOT] = -1
+            self._region.clear(int(known[state.CHANNEL_AT]), CHANNEL_BYTES)
+            os.close(self._bells[number])
+            self._bells[number] = -1
 
     def listen(self) -> None:
         """Forgets earlier calls of `wake`: a later one ends the next `move`."""
@@ -136,6 +179,12 @@ class Core:
     def close(self) -> None:
         event, self._event = self._event, -1
         os.close(event)
+        if self._region is not None:
+            for number in self._bells:
+                self.detach(number)
+            os.close(self.doorbell)
+            self._memory.clear()
+            self._region.close()
 
     def packet_counts(self) -> tuple[int, int, int]:
         """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""

@@ -8,6 +8,7 @@ body for many receivers exists once.
 from typing import TYPE_CHECKING
 
 from sa_atp.net.switch_process.datapath.state import (
+    CHANNELS,
     CONTROL,
     CONTROL_LENGTH,
     CONTROL_ROW,
@@ -64,6 +65,7 @@ from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HE
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
+    from sa_atp.net.switch_process.datapath.channels import send_to_channels
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
@@ -389,6 +391,9 @@ def send_all(s: int, count: int, cpu_port: int) -> None:
     port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
     if sort_out(s, count, cpu_port) == 0:
         return
+    channels = array_i64_2(s, CHANNELS)
     for slot in range(len(port_fds)):
+        if len(channels) > 0 and port_first_flow[slot] >= 0:
+            send_to_channels(s, slot)
         if port_first_flow[slot] >= 0:
             send_port(s, slot)

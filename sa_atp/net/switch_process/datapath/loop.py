@@ -4,12 +4,16 @@ Each core receives from some of the ports, and may send to all. The loop holds t
 change while none of them runs; a core that touches a slot locks its block (`embedded.block_locks`).
 """
 
+import contextlib
+import queue
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from sa_atp.net.sockets.ports import InterfacePort, UdpPort
+from sa_atp.net.switch_process.channel_server import Attach, ChannelServer
 from sa_atp.net.switch_process.datapath.core import Core
+from sa_atp.net.switch_process.datapath.state import MOST_CHANNELS
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -19,15 +23,23 @@ GIVE_WAY_S = 0.0005  # between turns, to threads that wait for the pipeline
 class CompiledLoop:
     """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
 
-    def __init__(self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int) -> None:
+    def __init__(
+        self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int, *, shares: bool = False
+    ) -> None:
         """Compiles, or loads code from the cache. Distributes the ports over the device's cores, in turn.
 
-        Args: started_us: when the switch's own time began.
+        Args: started_us: when the switch's own time began. shares: whether ranks on this machine may share memory with the
+            switch in place of sending to its UDP ports; by one core only, because two would write into the same ring.
         """
         self._device = device
         numbers = list(ports)
         cores = max(1, min(device.cores, len(numbers)))
-        self._cores = [Core(device, ports, numbers[i::cores], started_us) for i in range(cores)]
+        udp = {number: port.address for number, port in ports.items() if isinstance(port, UdpPort)}
+        most = MOST_CHANNELS if shares and udp and cores == 1 else 0
+        self._cores = [Core(device, ports, numbers[i::cores], started_us, most) for i in range(cores)]
+        self._channels = (
+            ChannelServer(udp, dict.fromkeys(udp, self._cores[0].doorbell), most, self.wake) if most else None
+        )
         # for all cores but the first, which runs in the thread that calls `turn`
         self._threads = ThreadPoolExecutor(cores - 1, "sa-atp-core") if cores > 1 else None
         device.changed = self.wake
@@ -39,11 +51,24 @@ class CompiledLoop:
         """
         for core in self._cores:
             core.listen()
+        self._change_channels()
         pipeline = self._device.pipeline
         arrived = self._on_all(longest_s) if pipeline is None else self._with(pipeline, longest_s)
         for core in self._cores:
             core.hand_over()
         return arrived
+
+    def _change_channels(self) -> None:
+        if self._channels is None:
+            return
+        with contextlib.suppress(queue.Empty):
+            while True:
+                change = self._channels.changes.get_nowait()
+                if isinstance(change, Attach):
+                    self._cores[0].attach(change)
+                else:
+                    self._cores[0].detach(change.number)
+                    self._channels.detached(change.number)
 
     def _with(self, pipeline: Pipeline, longest_s: float) -> int:
         pipeline.lock.wake = self.wake
@@ -80,6 +105,9 @@ class CompiledLoop:
 
     def close(self) -> None:
         self._device.changed = None
+        if self._channels is not None:
+            self._channels.close()
+            self._change_channels()
         if self._threads is not None:
             self._threads.shutdown()
         for core in self._cores:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, RECORDS
 from sa_atp.switches.embedded.call_frame import CallFrame
 from sa_atp.switches.embedded.pipeline import PORTS
 from sa_atp.switches.embedded.translate.deparsing import HEAD_ROW
@@ -25,7 +26,19 @@ LEAST_OUT_BYTES = 4 << 20
 MESSAGES = 256  # that leave in one call
 PARTS = 4096  # of these messages
 PUNTED_BYTES = 2 << 20  # of packets for the CPU port, until Python has taken them
+PAGE = 4096
+NO_DESCRIPTOR = 0xFFFFFFFF  # -1: poll leaves it out
 COST_UNITS = 256  # of PORT_COSTS in a byte
+
+MOST_CHANNELS = 64
+# CHANNELS, by channel. SLOT: of its port; -1: there is no such channel. KEY: of the flow to its rank, see `leaving`. AT: where
+# its memory begins in IN_ROWS. TAIL: records taken; HEAD, WRITTEN, OTHERS_TAIL: records and bytes written, and records that
+# the rank has taken. BELL: the rank's; RUNG: for which sleep.
+(
+    CHANNEL_SLOT, CHANNEL_KEY, CHANNEL_AT, CHANNEL_TAIL, CHANNEL_HEAD, CHANNEL_WRITTEN, CHANNEL_OTHERS_TAIL,
+    CHANNEL_BELL, CHANNEL_RUNG, CHANNEL_BROKEN,
+) = range(10)  # fmt: skip
+CHANNEL_ITEMS = 10
 
 MESSAGE_WORDS = 8  # of struct mmsghdr: name, its length, iov, parts, control, its length, flags, bytes
 NAME, NAME_BYTES, IOV, IOV_COUNT, CONTROL, CONTROL_LENGTH, FLAGS, SENT = range(MESSAGE_WORDS)
@@ -47,20 +60,22 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
     IS_LARGE,
     ATTENTION,
     EVENT_FD,
-) = range(11)
+    DOORBELL_FD,
+) = range(12)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
 # An item for each port. MINE: 16 bytes, the destination (MAC, IP address, UDP port) of frames that arrive at a UDP port.
 # JOINS: how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct
-# pollfd, and one more for threads that want the pipeline. COSTS: bytes of an interface's socket buffer that a waiting frame
+# pollfd, one more for threads that want the pipeline, and one for the doorbell. COSTS: bytes of an interface's socket buffer that a waiting frame
 # takes. SLOTS: the item of each port number; -1: none. TAKES: whether this core receives from the port; else another one
 # does. HOLDS: whether frames may wait at an interface, because some did at the last look, or were sent since.
 (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-# Messages that arrive, a row each (SLOTS: at which port), and the frames in them, the pipeline's input.
+# Messages that arrive, a row each (SLOTS: at which port; AT: where in ROWS; SIZES: of its datagrams, 0: as the kernel says),
+# and the frames in them, the pipeline's input. Behind the rows, ROWS has the memory of channels.
 (
     IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
     IN_HEADS,
@@ -76,7 +91,9 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT, PORT_TAKES,
     PORT_HOLDS,
 ) = range(30 * FRAME_WORDS, 48 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-PLACES = 48
+# STARTS: int64[channels * RECORDS], bytes ever written before each record for a rank. NAMES: each rank's struct sockaddr_in.
+IN_AT, IN_SIZES, CHANNELS, CHANNEL_STARTS, CHANNEL_NAMES = range(48 * FRAME_WORDS, 53 * FRAME_WORDS, FRAME_WORDS)
+PLACES = 53
 
 
 def _numbers(count: int, value: int = 0) -> AnyIntegers:
@@ -85,6 +102,12 @@ def _numbers(count: int, value: int = 0) -> AnyIntegers:
 
 def _bytes(count: int) -> AnyIntegers:
     return np.zeros(count, np.uint8)
+
+
+def _totals() -> AnyIntegers:
+    found = _numbers(16)
+    found[DOORBELL_FD] = NO_DESCRIPTOR
+    return found
 
 
 def ports(
@@ -107,24 +130,37 @@ def ports(
         PORT_PROVED: _numbers(count),
         PORT_SLOTS: slots,
         PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
-        PORT_POLLS: _numbers(count + 1),
+        PORT_POLLS: _numbers(count + 2),
         PORT_TAKES: np.array([1] * count if takes is None else takes, np.int64),
         PORT_HOLDS: _numbers(count, 1),
         PORT_COUNTERS: np.zeros((count, 3), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
         PORT_FIRST_FLOW: _numbers(count, -1),
         PORT_LAST_FLOW: _numbers(count, -1),
-        TOTALS: _numbers(16),
+        TOTALS: _totals(),
         DEPTHS: _numbers(PORTS),
         SCRATCH: _numbers(8),
         KEPT: _bytes(HEAD_ROW),
     }
 
 
-def arriving(rows: int = ROWS, frames: int = FRAMES_IN) -> Mapping[int, AnyIntegers]:
-    """Memory for arriving messages, and for the frames in them, by place."""
+def arriving(
+    rows: int = ROWS, frames: int = FRAMES_IN, channels: int = 0, memory: AnyIntegers | None = None
+) -> Mapping[int, AnyIntegers]:
+    """Memory for arriving messages, and for the frames in them, by place.
+
+    Args: channels: the most there can be; memory: for rows and channels, see `channel_at`. None: it is made.
+    """
+    known = np.zeros((channels, CHANNEL_ITEMS), np.int64)
+    known[:, CHANNEL_SLOT] = -1
+    known[:, CHANNEL_AT] = [channel_at(c, rows) for c in range(channels)]
     return {
-        IN_ROWS: _bytes(rows * ROW_BYTES),
+        IN_ROWS: _bytes(channel_at(channels, rows)) if memory is None else memory,
+        IN_AT: np.arange(rows) * ROW_BYTES + ROW_AT,
+        IN_SIZES: _numbers(rows),
+        CHANNELS: known,
+        CHANNEL_STARTS: _numbers(channels * RECORDS),
+        CHANNEL_NAMES: _bytes(channels * NAME_ROW),
         IN_MESSAGES: _numbers(rows * MESSAGE_WORDS),
         IN_PARTS: _numbers(rows * 2),
         IN_NAMES: _bytes(rows * NAME_ROW),
@@ -136,6 +172,11 @@ def arriving(rows: int = ROWS, frames: int = FRAMES_IN) -> Mapping[int, AnyInteg
         IN_HEAD_OF: _numbers(frames),
         IN_HEADS: _bytes(2 * rows * HEAD_ROW),
     }
+
+
+def channel_at(c: int, rows: int = ROWS) -> int:
+    """Where a channel's memory begins in IN_ROWS: at the beginning of a page, if IN_ROWS does."""
+    return -(-rows * ROW_BYTES // PAGE) * PAGE + c * CHANNEL_BYTES
 
 
 def leaving(packets: int = LEAST_OUT, out_bytes: int = LEAST_OUT_BYTES) -> Mapping[int, AnyIntegers]:

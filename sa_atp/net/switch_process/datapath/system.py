@@ -16,6 +16,8 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     from numba import types
     from numba.extending import intrinsic
 
+    from sa_atp.net.shared_memory import atomics
+
     jit = bits["inner"]
     frame_word, set_frame_word = bits["frame_word"], bits["set_frame_word"]
     i32, u32, i64 = numba.int32, numba.uint32, numba.int64
@@ -28,6 +30,8 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     c_poll = library("poll", i32, i64, numba.uint64, i32)
     c_ioctl = library("ioctl", i32, i32, numba.uint64, i64)
     c_clock_gettime = library("clock_gettime", i32, i32, i64)
+    c_write = library("write", i64, i32, i64, numba.uint64)
+    c_read = library("read", i64, i32, i64, numba.uint64)
     c_errno = library("__errno_location", i64)
     no_wait = int(socket.MSG_DONTWAIT)
 
@@ -80,7 +84,33 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
         set_frame_word(scratch, 2, i64(fd) | POLLOUT << 32)
         return i64(c_poll(i64(scratch + 16), numba.uint64(1), i32(timeout_ms)))
 
+    @jit
+    def load_shared(buffer, offset):  # type: ignore[no-untyped-def]
+        return atomics.load_acquire(buffer.ctypes.data + offset)
+
+    @jit
+    def store_shared(buffer, offset, value):  # type: ignore[no-untyped-def]
+        atomics.store_release(buffer.ctypes.data + offset, value)
+
+    @jit
+    def fence():  # type: ignore[no-untyped-def]
+        atomics.fence()
+
+    @jit
+    def ring_bell(fd, scratch):  # type: ignore[no-untyped-def]
+        set_frame_word(scratch, 0, i64(1))
+        c_write(i32(fd), i64(scratch), numba.uint64(8))
+
+    @jit
+    def hear_bell(fd, scratch):  # type: ignore[no-untyped-def]
+        c_read(i32(fd), i64(scratch), numba.uint64(8))
+
     return {
+        "load_shared": load_shared,
+        "store_shared": store_shared,
+        "fence": fence,
+        "ring_bell": ring_bell,
+        "hear_bell": hear_bell,
         "recvmmsg": recvmmsg,
         "sendmmsg": sendmmsg,
         "poll": poll,

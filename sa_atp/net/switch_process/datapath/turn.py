@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from sa_atp.net.switch_process.datapath.state import (
     ATTENTION,
     CALLS,
+    CHANNELS,
     COST_UNITS,
     DEPTHS,
+    DOORBELL_FD,
     EVENT_FD,
     FEW_ROWS,
     IN_MESSAGES,
@@ -15,6 +17,7 @@ from sa_atp.net.switch_process.datapath.state import (
     IS_LARGE,
     LARGE_BYTES,
     MESSAGE_WORDS,
+    NO_DESCRIPTOR,
     PACKETS_IN,
     PORT_COSTS,
     PORT_FDS,
@@ -32,10 +35,13 @@ from sa_atp.net.switch_process.datapath.state import (
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import find_frames, take_rows
+    from sa_atp.net.switch_process.datapath.channels import fall_asleep, give_back, say_whether_asleep, take_shared
     from sa_atp.net.switch_process.datapath.leaving import send_all
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
+        array_i64_2,
+        hear_bell,
         call_program,
         compiled,
         frame_word,
@@ -47,27 +53,41 @@ if TYPE_CHECKING:
     )
 
 
+OTHERS_TURN = 16  # batches, after which kernel's ports are looked at however much comes through channels
+
+
 @inner
 def look(s: int, timeout_ms: int) -> int:
-    """Waits until a port has packets. Returns: how many have, plus 1 if a thread wants the pipeline; -1: a signal came."""
+    """Waits until a port has packets, or a channel.
+
+    Returns: how many ports have, plus 1 if a thread wants the pipeline, plus 1 if a channel may have; -1: a signal came.
+    """
+    channels = array_i64_2(s, CHANNELS)
     port_fds = array_i64_1(s, PORT_FDS)
     port_polls = array_i64_1(s, PORT_POLLS)
     port_takes = array_i64_1(s, PORT_TAKES)
     totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     for slot in range(count):
-        fd = port_fds[slot] if port_takes[slot] != 0 else 0xFFFFFFFF  # -1: poll leaves it out
+        fd = port_fds[slot] if port_takes[slot] != 0 else NO_DESCRIPTOR
         port_polls[slot] = fd | 1 << 32  # POLLIN
     port_polls[count] = totals[EVENT_FD] | 1 << 32
-    found = poll(address_in(s, PORT_POLLS), count + 1, timeout_ms)
+    port_polls[count + 1] = totals[DOORBELL_FD] | 1 << 32
+    waits = timeout_ms > 0 and len(channels) > 0
+    waiting = fall_asleep(s) if waits else 0
+    found = poll(address_in(s, PORT_POLLS), count + 2, timeout_ms if waiting == 0 else 0)
+    if waits and waiting == 0:
+        say_whether_asleep(s, 0)
     if found > 0 and port_polls[count] >> 48 != 0:
         totals[ATTENTION] = 1
-    return found
+    if found > 0 and port_polls[count + 1] >> 48 != 0:
+        hear_bell(totals[DOORBELL_FD], address_in(s, SCRATCH))
+    return found + 1 if waiting > 0 and found >= 0 else found
 
 
 @inner
 def take(s: int, has_looked: bool) -> int:
-    """Receives messages: from a single port, or from those of several where `look` has found some.
+    """Receives messages: from channels, and from a single port, or from those of several where `look` has found some.
 
     Returns: how many.
     """
@@ -77,16 +97,22 @@ def take(s: int, has_looked: bool) -> int:
     totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
+    taken = 0
+    if len(array_i64_2(s, CHANNELS)) > 0:
+        taken = take_shared(s, totals[CALLS], room - room // 4)
+        if taken > 0:
+            if totals[CALLS] % OTHERS_TURN != 0:
+                return taken
+            has_looked = has_looked or look(s, 0) > 0
     if count == 1:  # no need to look
-        return take_rows(s, 0, 0, room)
+        return taken + take_rows(s, 0, taken, room - taken)
     if not has_looked:
-        return 0
+        return taken
     readable = 0
     for slot in range(count):
         if port_polls[slot] >> 48 != 0:
             readable += 1
-    each = max(1, room // max(readable, 1))
-    taken = 0
+    each = max(1, (room - taken) // max(readable, 1))
     for i in range(count):
         slot = (i + totals[CALLS]) % count  # each port is first in turn
         if port_polls[slot] >> 48 != 0 and taken < room:
@@ -161,6 +187,7 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
                 call_program(program, frame)
                 first = frame_word(frame, 0)
                 send_all(s, frame_word(frame, 3), cpu_port)
+        give_back(s)
         if now - begun >= longest_us:
             break
     return arrived

@@ -31,7 +31,7 @@ def on_results(
     """
     window.collided += collided
     if not collided:
-        window.slots = min(window.slots + results / window.slots, float(window.slot_count))
+        window.slots = min(window.slots + results / window.slots, float(window.most))
     on_left(window, results if left is None else left, results, marked, now_us, round_trip_us)
 
 
@@ -49,7 +49,7 @@ def on_left(window: "Window", left: int, heard: int, marked: int, now_us: int, r
         window.network += left / window.network
     if marked:
         on_queue(window)
-    window.network = min(window.network, float(window.slot_count))
+    window.network = min(window.network, float(window.most))
     if now_us >= window.round_ends_us:
         _end_round(window, now_us + round_trip_us)
 
@@ -105,6 +105,8 @@ class Window:
     lost_share: float
     """Estimates, of what is heard and of what is sent."""
     slot_count: int
+    most: int
+    """Neither window is ever larger: the slots, or what fits where results wait for this rank."""
     round_ends_us: int
     heard: int
     marked: int
@@ -116,13 +118,18 @@ class Window:
     """Whether losses have made it smaller in this round."""
 
     def __init__(self, slot_count: int) -> None:
-        self.slot_count = slot_count
+        self.slot_count = self.most = slot_count
         self.network = float(min(INITIAL_WINDOW, slot_count))
         self.slots = float(slot_count)
         self.threshold = float("inf")
         self.marked_share, self.lost_share = 1.0, 0.0
         self.round_ends_us = self.heard = self.marked = self.collided = self.left = self.lost = 0
         self.has_shrunk = False
+
+    def hold(self, most: int) -> None:
+        """Makes both windows no larger than this from now on; the slots are a limit in any case."""
+        self.most = max(MIN_WINDOW, min(most, self.slot_count))
+        self.network, self.slots = min(self.network, float(self.most)), min(self.slots, float(self.most))
 
     @property
     def limit(self) -> int:

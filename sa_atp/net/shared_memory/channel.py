@@ -1,0 +1,99 @@
+"""A rank's end of a channel: bursts of datagrams to and from the switch on this machine."""
+
+import contextlib
+import mmap
+import os
+import socket
+from typing import Any
+
+import numpy as np
+
+from sa_atp.basics.arrays import ByteRows
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, RECORDS, UP_BYTES, UP_DATA
+from sa_atp.net.shared_memory.ring_kernels import BELL, BROKEN, DOORBELL, MINE, SENDER, Ring
+from sa_atp.net.sockets.compiled_bursts import MESSAGES, bursts_in
+from sa_atp.net.sockets.mmsg import sender_of
+from sa_atp.protocol.packets.datagrams import Address, Burst
+
+
+class Channel:
+    """Made by `open_channel`. The arrays of received bursts are valid until the next call of `receive`."""
+
+    def __init__(self, switch: Address, peer: socket.socket, memory: int, bell: int, doorbell: int, kernels: Any) -> None:
+        """Args: peer: ends with the switch. memory, bell, doorbell: descriptors, which this object closes."""
+        self.switch = switch
+        self._peer, self._bells = peer, (bell, doorbell)
+        self._kernels = kernels
+        # a child, such as a DataLoader's worker, does not have it
+        self._mapped = mmap.mmap(memory, CHANNEL_BYTES)
+        self._mapped.madvise(mmap.MADV_DONTFORK)
+        os.close(memory)
+        whole = np.frombuffer(self._mapped, np.uint8)
+        mine = np.zeros(MINE, np.int64)
+        mine[SENDER], mine[BELL], mine[DOORBELL] = sender_of(switch), bell, doorbell
+        self._data = whole[DOWN_DATA : DOWN_DATA + DOWN_BYTES]
+        self.ring = Ring(
+            control=whole[:UP_DATA].view(np.int64), up=whole[UP_DATA : UP_DATA + UP_BYTES],
+            words=self._data.view(np.uint32), mine=mine, starts=np.zeros(RECORDS, np.int64),
+            found=np.zeros((MESSAGES, 4), np.int64),
+        )  # fmt: skip
+
+    @property
+    def bell(self) -> int:
+        """The descriptor that is readable when something has arrived while this end slept."""
+        return self._bells[0]
+
+    @property
+    def peer(self) -> int:
+        """The descriptor that is readable when the switch has ended."""
+        return self._peer.fileno()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the switch has written what cannot be."""
+        return bool(self.ring.mine[BROKEN])
+
+    def is_over(self) -> bool:
+        """Returns whether the switch has ended."""
+        with contextlib.suppress(BlockingIOError):
+            return not self._peer.recv(1)  # it never says anything else
+        return False
+
+    def has_arrived(self) -> bool:
+        return bool(self._kernels.has_arrived(self.ring))
+
+    def fall_asleep(self) -> bool:
+        """Has the switch ring the bell from now on. Returns: False if something has arrived, and it will not."""
+        return bool(self._kernels.fall_asleep(self.ring))
+
+    def wake_up(self, has_rung: bool) -> None:
+        """Ends what `fall_asleep` began, where it returned True. Args: has_rung: whether the bell is readable."""
+        self._kernels.wake_up(self.ring, has_rung)
+
+    def receive(self) -> list[Burst]:
+        """Takes all that has arrived."""
+        return self.bursts(0, self._kernels.take(self.ring))
+
+    def bursts(self, first: int, end: int, taken: int = 0) -> list[Burst]:
+        """See compiled_bursts.bursts_in."""
+        return bursts_in(self._data, self.ring.found[first:end], taken)
+
+    def send(self, data: ByteRows, first: int = 0) -> int:
+        """Writes datagrams. Returns: the index of the first for which there is no room."""
+        return int(self._kernels.put(self.ring, data, first))
+
+    def held_bytes(self) -> int:
+        """Bytes that the switch has not taken yet."""
+        return int(self._kernels.held_bytes(self.ring))
+
+    def room_bytes(self) -> int:
+        """Bytes of datagrams that surely fit now."""
+        return int(self._kernels.room_bytes(self.ring))
+
+    def close(self) -> None:
+        self._peer.close()
+        for each in self._bells:
+            os.close(each)
+        self._bells = (-1, -1)
+        # the memory stays mapped as long as arrays of bursts do
+

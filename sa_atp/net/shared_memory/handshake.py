@@ -1,0 +1,93 @@
+"""How a rank gets its channel: a socket of the machine, named after the switch's UDP port, that is asked once.
+
+    rank                                    switch
+      Hello: version, the rank's UDP address  ──>
+      <── the channel's memory, the rank's bell, the switch's doorbell (descriptors)
+
+The name is abstract, so it belongs to a network namespace and ends with the switch. Both ends ask the kernel whose the other one is,
+and talk to their own user's processes only. Either end sees by the closed socket that the other one has ended.
+"""
+
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+from sa_atp.net.shared_memory.layout import VERSION
+from sa_atp.protocol.packets.datagrams import Address
+
+_HELLO = struct.Struct("=4sI4sH")
+MAGIC = b"SATM"
+_CREDENTIALS = struct.Struct("=iII")
+ANSWER_S = 0.5  # a switch answers within milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """A rank's question: the address that its datagrams to the switch come from."""
+
+    address: Address
+
+    def encode(self) -> bytes:
+        return _HELLO.pack(MAGIC, VERSION, socket.inet_aton(self.address[0]), self.address[1])
+
+    @staticmethod
+    def decode(data: bytes) -> "Hello | None":
+        """Returns None for what is no question of this version."""
+        if len(data) != _HELLO.size:
+            return None
+        magic, version, ip, port = _HELLO.unpack(data)
+        return Hello((socket.inet_ntoa(ip), port)) if (magic, version) == (MAGIC, VERSION) and port else None
+
+
+def name_of(switch: Address) -> bytes:
+    """The abstract name of the socket at which a switch with this UDP port is asked."""
+    return f"\0sa-atp/{switch[0]}:{switch[1]}".encode()
+
+
+def is_of_this_user(peer: socket.socket) -> bool:
+    """Whether the process at the other end of a Unix socket is this user's."""
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    _, user, _ = _CREDENTIALS.unpack(found)
+    return bool(user == os.geteuid())
+
+
+def ask(switch: Address, address: Address) -> tuple[socket.socket, list[int]] | None:
+    """Asks a switch for a channel.
+
+    Args: switch: its UDP port; address: this rank's.
+    Returns: the socket, which ends with the switch, and three descriptors; None: there is no such switch on this machine, or
+    it makes no channels.
+    """
+    peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    descriptors: list[int] = []
+    try:
+        peer.settimeout(ANSWER_S)
+        peer.connect(name_of(switch))
+        if not is_of_this_user(peer):
+            raise OSError(errno.EPERM, "another user's")
+        peer.send(Hello(address).encode())
+        _, descriptors, _, _ = socket.recv_fds(peer, 16, 3)
+        if len(descriptors) != 3:
+            raise OSError(errno.EPROTO, "no channel")
+    except OSError:
+        peer.close()
+        for each in descriptors:
+            os.close(each)
+        return None
+    peer.setblocking(False)
+    return peer, descriptors
+
+
+def source_of(switch: Address, port: int) -> Address | None:
+    """The address from which datagrams of a socket that is bound to all addresses reach a switch; None: they do not.
+
+    Args: port: of the socket.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        try:
+            asked.connect(switch)
+        except OSError:
+            return None
+        return str(asked.getsockname()[0]), port

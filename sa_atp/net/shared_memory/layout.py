@@ -1,0 +1,36 @@
+"""The memory that a switch and one rank share, a *channel*: a ring of datagrams in each direction. (protocol section 9.3)
+
+    offset          written by
+    UP_HEAD         rank       records that the rank has written
+    UP_TAIL         switch     ... and of these, records that the switch has taken
+    DOWN_HEAD       switch     records that the switch has written
+    DOWN_TAIL       rank       ... and of these, records that the rank has taken
+    SWITCH_SLEEPS   switch     1: ring the doorbell after writing
+    RANK_SLEEPS     rank       odd: ring the bell after writing; it grows by one whenever the rank falls asleep or wakes up
+    UP_RECORDS      rank       int64[RECORDS], see below
+    DOWN_RECORDS    switch     int64[RECORDS]
+    UP_DATA         rank       uint8[UP_BYTES]
+    DOWN_DATA       switch     uint8[DOWN_BYTES]
+
+Heads and tails are int64, count records, and never go back. A *record* stands for consecutive datagrams of one size, of which the
+last may be shorter: from the lowest bit on, their bytes in all (20 bits), the size of each (20 bits), and the offset of the
+first in the data, in words of four bytes (23 bits). Before a record's datagrams going up there are GAP bytes of room, in which the switch
+writes the frame's head. A reader believes nothing that it has not compared with these bounds; a writer reads nothing but the
+reader's tail. Who finds that all has been taken goes on at the beginning of the data, so that as much memory is used as datagrams
+wait.
+"""
+
+UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, RANK_SLEEPS = range(0, 6 * 64, 64)  # each in a cache line of its own
+RECORDS = 512  # a power of two
+UP_RECORDS, DOWN_RECORDS, UP_DATA = 4096, 4096 + 8 * RECORDS, 4096 + 16 * RECORDS
+# Powers of two, at most 32 MB. Down, all results of the slots of a job may wait, while a rank does not run.
+UP_BYTES, DOWN_BYTES = 4 << 20, 16 << 20
+DOWN_DATA = UP_DATA + UP_BYTES
+CHANNEL_BYTES = DOWN_DATA + DOWN_BYTES + 4096
+FIELD_BITS = 20
+FIELD = (1 << FIELD_BITS) - 1
+GAP = 64
+MOST_UP, MOST_DOWN = 64 << 10, 256 << 10  # bytes of a record
+VERSION = 1
+SAFE_BYTES = DOWN_BYTES * 3 // 4  # of results, that surely fit: some room is skipped where the data end
+LITTLE_ROOM, ROOM_US = 128 << 10, 100  # a writer with less room looks again after this time

@@ -1,0 +1,27 @@
+"""Asks the switch on this machine for a channel."""
+
+import os
+
+from sa_atp.net.loop.compiled import ring_kernels
+from sa_atp.net.shared_memory import handshake
+from sa_atp.net.shared_memory.channel import Channel
+from sa_atp.protocol.packets.datagrams import Address
+
+VARIABLE = "SA_ATP_SHM"
+ANY = "0.0.0.0"
+
+
+def open_channel(switch: Address, own: Address) -> Channel | None:
+    """Asks the switch at an address for a channel, unless the environment says SA_ATP_SHM=0.
+
+    Args: own: address of this process's UDP socket.
+    Returns: None if there is no such switch on this machine, it is another user's, or it makes no channels.
+    """
+    if os.environ.get(VARIABLE, "1") == "0":
+        return None
+    source = handshake.source_of(switch, own[1]) if own[0] == ANY else own
+    found = None if source is None else handshake.ask(switch, source)
+    if found is None:
+        return None
+    peer, descriptors = found
+    return Channel(switch, peer, *descriptors, ring_kernels())

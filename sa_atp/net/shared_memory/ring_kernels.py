@@ -1,0 +1,201 @@
+"""A rank's end of a channel (layout.py), in compiled code. See net/loop/compiled.py.
+
+The switch's end is net/switch_process/datapath/channels.py. Whatever the other end writes, nothing outside the channel is read
+or written: a number that cannot be makes the channel *broken*, and it is not used any more.
+"""
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+
+from sa_atp.net.shared_memory.atomics import copy_memory, fence, load_acquire, store_release
+from sa_atp.net.shared_memory.layout import (
+    DOWN_BYTES,
+    DOWN_HEAD,
+    DOWN_RECORDS,
+    DOWN_TAIL,
+    FIELD,
+    FIELD_BITS,
+    GAP,
+    MOST_UP,
+    RANK_SLEEPS,
+    RECORDS,
+    SWITCH_SLEEPS,
+    UP_BYTES,
+    UP_HEAD,
+    UP_RECORDS,
+    UP_TAIL,
+)
+
+types: Any = numba.types
+c_write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
+c_read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, types.uintp))
+
+# Ring.mine: numbers that only this end knows. SENDER: the switch, as in socket_kernels.FOUND_SENDER. WRITTEN: bytes of the data
+# that have ever been written or skipped.
+HEAD, TAIL, OTHERS_TAIL, WRITTEN, SLEEPS, DOORBELL, BELL, SENDER, BROKEN, SCRATCH = range(10)
+MINE = 10
+
+
+class Ring(NamedTuple):
+    """A channel as a rank's compiled code has it."""
+
+    control: Any
+    """int64[...]: the channel up to its data."""
+    up: Any
+    """uint8[UP_BYTES]."""
+    words: Any
+    """uint32[DOWN_BYTES / 4]."""
+    mine: Any
+    """int64[MINE]."""
+    starts: Any
+    """int64[RECORDS]: WRITTEN where each of this end's records begins."""
+    found: Any
+    """int64[rows, 4]: see socket_kernels.receive."""
+
+
+def no_ring() -> Ring:
+    """A ring of nothing, for compiled code where there is no channel."""
+    words = np.zeros(1, np.int64)
+    return Ring(words, np.zeros(1, np.uint8), np.zeros(1, np.uint32), words, words, np.zeros((1, 4), np.int64))
+
+
+def has_arrived(ring: Any) -> bool:
+    """Whether there are records that have not been taken."""
+    return bool(load_acquire(ring.control.ctypes.data + DOWN_HEAD) != ring.mine[TAIL])
+
+
+def give_back(ring: Any) -> None:
+    """Says that what was taken has been used."""
+    store_release(ring.control.ctypes.data + DOWN_TAIL, ring.mine[TAIL])
+
+
+def take(ring: Any) -> int:
+    """Takes the records that are there: they are valid until the next call of `take`, `put` or `fall_asleep`.
+
+    Returns: how many rows of `found`: as socket_kernels.receive, but that records are in Ring.words.
+    """
+    base, mine, found = ring.control.ctypes.data, ring.mine, ring.found
+    give_back(ring)
+    tail = mine[TAIL]
+    head = load_acquire(base + DOWN_HEAD)
+    if head < tail or head - tail > RECORDS:
+        mine[BROKEN] = 1
+        return 0
+    count = 0
+    end = -1  # of the last row
+    while tail < head:
+        word = load_acquire(base + DOWN_RECORDS + 8 * (tail % RECORDS))
+        size = word & FIELD
+        segment = (word >> FIELD_BITS) & FIELD
+        start = 4 * (word >> 2 * FIELD_BITS)
+        if word < 0 or size == 0 or segment == 0 or start + size > DOWN_BYTES:
+            mine[BROKEN] = 1
+            return 0
+        if start == end and segment == found[count - 1, 2]:
+            found[count - 1, 1] += size
+        elif count == found.shape[0]:
+            break
+        else:
+            found[count, 0] = start
+            found[count, 1] = size
+            found[count, 2] = segment
+            found[count, 3] = mine[SENDER]
+            count += 1
+        end = start + size if size % segment == 0 else -1
+        tail += 1
+    mine[TAIL] = tail
+    return count
+
+
+def _look(ring: Any) -> None:
+    """Hears how far the switch is."""
+    mine = ring.mine
+    tail = load_acquire(ring.control.ctypes.data + UP_TAIL)
+    if tail < mine[OTHERS_TAIL] or tail > mine[HEAD]:
+        mine[BROKEN] = 1
+    else:
+        mine[OTHERS_TAIL] = tail
+
+
+def held_bytes(ring: Any) -> int:
+    """Bytes of the ring that the switch has not taken."""
+    _look(ring)
+    mine = ring.mine
+    if mine[OTHERS_TAIL] == mine[HEAD]:
+        return 0
+    return int(mine[WRITTEN] - ring.starts[mine[OTHERS_TAIL] % RECORDS])
+
+
+def room_bytes(ring: Any) -> int:
+    """Bytes of datagrams that surely fit now."""
+    held = held_bytes(ring)
+    mine = ring.mine
+    records = RECORDS - (mine[HEAD] - mine[OTHERS_TAIL])
+    room = UP_BYTES - held - 2 * MOST_UP - 16 * GAP  # what may be skipped at the end of the data, and gaps
+    return int(max(0, min(room, (records - 2) * (MOST_UP // 2))))
+
+
+def put(ring: Any, data: Any, first: int) -> int:
+    """Writes datagrams as records.
+
+    Args: data: uint8[datagrams, size]. first: the first to write.
+    Returns: the index of the first that was not written, because there is no room.
+    """
+    base, mine, up = ring.control.ctypes.data, ring.mine, ring.up
+    size = data.shape[1]
+    if size > MOST_UP or size < 1:
+        return data.shape[0]
+    give_back(ring)
+    held = held_bytes(ring)
+    begun = mine[HEAD]
+    if held == 0:  # the beginning is likely to be in the cache
+        mine[WRITTEN] = -(-mine[WRITTEN] // UP_BYTES) * UP_BYTES
+    while first < data.shape[0] and mine[BROKEN] == 0 and mine[HEAD] - mine[OTHERS_TAIL] < RECORDS:
+        count = min(MOST_UP // size, data.shape[0] - first)
+        needed = (GAP + count * size + 63) & ~63
+        at = mine[WRITTEN] % UP_BYTES
+        skipped = UP_BYTES - at if at + needed > UP_BYTES else 0
+        if held + skipped + needed > UP_BYTES:
+            break
+        at = 0 if skipped else at
+        ring.starts[mine[HEAD] % RECORDS] = mine[WRITTEN]
+        copy_memory(up.ctypes.data + at + GAP, data.ctypes.data + first * size, count * size)
+        word = (count * size) | size << FIELD_BITS | (at + GAP) // 4 << 2 * FIELD_BITS
+        store_release(base + UP_RECORDS + 8 * (mine[HEAD] % RECORDS), word)
+        mine[WRITTEN] += skipped + needed
+        mine[HEAD] += 1
+        held += skipped + needed
+        first += count
+    if mine[HEAD] != begun:
+        store_release(base + UP_HEAD, mine[HEAD])
+        fence()
+        if load_acquire(base + SWITCH_SLEEPS) != 0:
+            mine[SCRATCH] = 1
+            c_write(mine[DOORBELL], mine.ctypes.data + 8 * SCRATCH, 8)
+    return int(first)
+
+
+def fall_asleep(ring: Any) -> bool:
+    """Says that the bell is to be rung. Returns: False if something has arrived: then there is no reason to sleep."""
+    mine = ring.mine
+    give_back(ring)
+    if mine[SLEEPS] % 2 == 0:
+        mine[SLEEPS] += 1
+        store_release(ring.control.ctypes.data + RANK_SLEEPS, mine[SLEEPS])
+        fence()
+    if has_arrived(ring):
+        wake_up(ring, False)
+        return False
+    return True
+
+
+def wake_up(ring: Any, has_rung: bool) -> None:
+    """Says that the bell need not be rung. Args: has_rung: whether it was; then it is made silent."""
+    mine = ring.mine
+    if mine[SLEEPS] % 2 == 1:
+        mine[SLEEPS] += 1
+        store_release(ring.control.ctypes.data + RANK_SLEEPS, mine[SLEEPS])
+    if has_rung:
+        c_read(mine[BELL], mine.ctypes.data + 8 * SCRATCH, 8)

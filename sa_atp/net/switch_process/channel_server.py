@@ -1,0 +1,146 @@
+"""Gives the ranks on this machine channels: shared memory in place of a UDP port's socket. (protocol section 9.3)"""
+
+import contextlib
+import fcntl
+import os
+import queue
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sa_atp.net.shared_memory.handshake import Hello, is_of_this_user, name_of
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
+from sa_atp.protocol.packets.datagrams import Address
+
+MOST_SILENT = 16  # connections that have not asked yet
+F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 1, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Attach:
+    """A rank has got a channel: `number`, below the most that there are."""
+
+    number: int
+    port: int
+    address: Address
+    memory: int
+    bell: int
+    """Descriptors, which belong to whoever takes this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Detach:
+    """A rank has ended."""
+
+    number: int
+
+
+class ChannelServer:
+    """A thread that makes channels, and notices when ranks end."""
+
+    def __init__(
+        self, ports: Mapping[int, Address], doorbells: Mapping[int, int], most: int, wake: Callable[[], None]
+    ) -> None:
+        """Args:
+        ports: UDP address of each port that may have channels.
+        doorbells: of each port, the descriptor at which its switch is woken.
+        most: channels.
+        wake: called when there is a change; from the thread.
+        """
+        self.changes: queue.SimpleQueue[Attach | Detach] = queue.SimpleQueue()
+        self._doorbells, self._wake = doorbells, wake
+        self._free = list(range(most))
+        self._channels: dict[socket.socket, tuple[int, Address]] = {}
+        self._selector = selectors.DefaultSelector()
+        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
+        self._selector.register(self._stop_read, selectors.EVENT_READ)
+        self._listening: list[socket.socket] = []
+        self._silent: dict[socket.socket, int] = {}  # with the port at which each has called
+        for number, address in ports.items():
+            listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                listening.bind(name_of(address))
+            except OSError:  # somebody else has the name: this port has no channels
+                listening.close()
+                continue
+            listening.listen(MOST_SILENT)
+            listening.setblocking(False)
+            self._listening.append(listening)
+            self._selector.register(listening, selectors.EVENT_READ, number)
+        self._thread = threading.Thread(target=self._run, name="sa-atp-channels", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        os.write(self._stop_write, b"x")
+        self._thread.join()
+        for each in (*self._listening, *self._silent, *self._channels):
+            each.close()
+        self._selector.close()
+        os.close(self._stop_read)
+        os.close(self._stop_write)
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.fd == self._stop_read:
+                    return
+                assert isinstance(key.fileobj, socket.socket)
+                if key.fileobj in self._listening:
+                    self._accept(key.fileobj, key.data)
+                else:
+                    self._hear(key.fileobj)
+
+    def _accept(self, listening: socket.socket, port: int) -> None:
+        with contextlib.suppress(OSError):
+            peer, _ = listening.accept()
+            peer.setblocking(False)
+            if len(self._silent) >= MOST_SILENT or not is_of_this_user(peer):
+                peer.close()
+                return
+            self._silent[peer] = port
+            self._selector.register(peer, selectors.EVENT_READ)
+
+    def _hear(self, peer: socket.socket) -> None:
+        """A rank asks for a channel, or has ended; anything else ends it."""
+        try:
+            data = peer.recv(64)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        port = self._silent.pop(peer, None)
+        hello = Hello.decode(data)
+        if port is None or hello is None or not self._give(peer, port, hello.address):
+            self._selector.unregister(peer)
+            peer.close()
+            if peer in self._channels:
+                number, _ = self._channels.pop(peer)
+                self.changes.put(Detach(number))
+                self._wake()
+
+    def detached(self, number: int) -> None:
+        """Says that a channel is free again. Called from any thread."""
+        self._free.append(number)
+
+    def _give(self, peer: socket.socket, port: int, address: Address) -> bool:
+        if not self._free or any(address == other for _, other in self._channels.values()):
+            return False
+        number = self._free.pop()
+        made: list[int] = []
+        try:
+            made.append(os.memfd_create("sa-atp channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+            os.ftruncate(made[0], CHANNEL_BYTES)
+            fcntl.fcntl(made[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+            made.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
+            socket.send_fds(peer, [b"channel"], [*made, self._doorbells[port]])
+        except OSError:
+            for each in made:
+                os.close(each)
+            self._free.append(number)
+            return False
+        self._channels[peer] = number, address
+        self.changes.put(Attach(number, port, address, *made))
+        self._wake()
+        return True

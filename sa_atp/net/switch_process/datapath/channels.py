@@ -1,0 +1,308 @@
+"""The switch's end of channels: memory that it shares with ranks on its machine (see shared_memory/layout.py).
+
+A channel belongs to a UDP port: what a rank writes into it arrives at that port as if the rank's socket had sent it, and what
+leaves by that port to the rank's address is written into it. Its memory is a part of IN_ROWS, so the pipeline reads what
+arrives where the rank has put it.
+
+A rank may write anything anywhere into its channel, at any time. So nothing of it is an index or a size before it has
+been compared with its bounds, and each number is read once. Who writes what cannot be is broken, and heard no more.
+"""
+
+from typing import TYPE_CHECKING
+
+from sa_atp.net.shared_memory.layout import (
+    DOWN_BYTES,
+    DOWN_DATA,
+    DOWN_HEAD,
+    DOWN_RECORDS,
+    DOWN_TAIL,
+    FIELD,
+    FIELD_BITS,
+    GAP,
+    MOST_DOWN,
+    MOST_UP,
+    RANK_SLEEPS,
+    RECORDS,
+    SWITCH_SLEEPS,
+    UP_BYTES,
+    UP_DATA,
+    UP_HEAD,
+    UP_RECORDS,
+    UP_TAIL,
+)
+from sa_atp.net.switch_process.datapath.state import (
+    CHANNEL_AT,
+    CHANNEL_BELL,
+    CHANNEL_BROKEN,
+    CHANNEL_HEAD,
+    CHANNEL_KEY,
+    CHANNEL_NAMES,
+    CHANNEL_OTHERS_TAIL,
+    CHANNEL_RUNG,
+    CHANNEL_SLOT,
+    CHANNEL_STARTS,
+    CHANNEL_TAIL,
+    CHANNEL_WRITTEN,
+    CHANNELS,
+    FLOW_FIRSTS,
+    FLOW_KEYS,
+    IN_AT,
+    IN_MESSAGES,
+    IN_NAMES,
+    IN_ROWS,
+    IN_SIZES,
+    IN_SLOTS,
+    MESSAGE_WORDS,
+    NAME_ROW,
+    NEXT_FLOW_OF,
+    NEXT_PACKET,
+    OUT_BYTES,
+    OUT_LENGTHS,
+    OUT_STARTS,
+    PACKETS_OUT,
+    PORT_COUNTERS,
+    PORT_FIRST_FLOW,
+    PORT_LAST_FLOW,
+    REFUSED,
+    SCRATCH,
+    SENT,
+    TOTALS,
+)
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
+
+if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.operations import (
+        address_in,
+        array_i64_1,
+        array_i64_2,
+        array_u8_1,
+        copy_bytes,
+        fence,
+        inner,
+        load_shared,
+        ring_bell,
+        store_shared,
+    )
+
+
+@inner
+def take_records(s: int, c: int, first: int, most: int) -> int:
+    """Takes records of a channel as at most `most` rows, from the `first` on. Returns: how many."""
+    channels = array_i64_2(s, CHANNELS)
+    in_at = array_i64_1(s, IN_AT)
+    in_messages = array_i64_1(s, IN_MESSAGES)
+    in_names = array_u8_1(s, IN_NAMES)
+    in_rows = array_u8_1(s, IN_ROWS)
+    in_sizes = array_i64_1(s, IN_SIZES)
+    in_slots = array_i64_1(s, IN_SLOTS)
+    names = array_u8_1(s, CHANNEL_NAMES)
+    base = channels[c, CHANNEL_AT]
+    tail = channels[c, CHANNEL_TAIL]
+    waiting = load_shared(in_rows, base + UP_HEAD) - tail
+    if waiting < 0 or waiting > RECORDS:
+        channels[c, CHANNEL_BROKEN] = 1
+        return 0
+    count = min(waiting, most)
+    for i in range(count):
+        word = load_shared(in_rows, base + UP_RECORDS + 8 * ((tail + i) % RECORDS))
+        size = word & FIELD
+        segment = (word >> FIELD_BITS) & FIELD
+        start = 4 * (word >> 2 * FIELD_BITS)
+        if word < 0 or size == 0 or size > MOST_UP or segment == 0 or start < GAP or start + size > UP_BYTES:
+            channels[c, CHANNEL_BROKEN] = 1
+            count = i
+            break
+        row = first + i
+        in_at[row] = base + UP_DATA + start
+        in_messages[row * MESSAGE_WORDS + SENT] = size
+        in_sizes[row] = segment
+        in_slots[row] = channels[c, CHANNEL_SLOT]
+        copy_bytes(in_names, row * NAME_ROW, names, c * NAME_ROW, NAME_ROW)
+    channels[c, CHANNEL_TAIL] = tail + count
+    return count
+
+
+@inner
+def take_shared(s: int, turn: int, most: int) -> int:
+    """Takes records of all channels, each first in its turn. Returns: how many rows."""
+    channels = array_i64_2(s, CHANNELS)
+    count = len(channels)
+    waiting = 0
+    for c in range(count):
+        waiting += has_records(s, c)
+    taken = 0
+    if waiting > 0:
+        each = max(1, most // waiting)
+        for i in range(count):
+            c = (i + turn) % count
+            if has_records(s, c) != 0 and taken < most:
+                taken += take_records(s, c, taken, min(each, most - taken))
+    return taken
+
+
+@inner
+def has_records(s: int, c: int) -> int:
+    """1 if a channel has records that have not been taken; else 0."""
+    channels = array_i64_2(s, CHANNELS)
+    if channels[c, CHANNEL_SLOT] < 0 or channels[c, CHANNEL_BROKEN] != 0:
+        return 0
+    head = load_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + UP_HEAD)
+    return 1 if head != channels[c, CHANNEL_TAIL] else 0
+
+
+@inner
+def give_back(s: int) -> None:
+    """Tells the ranks that what was taken has been used."""
+    channels = array_i64_2(s, CHANNELS)
+    in_rows = array_u8_1(s, IN_ROWS)
+    for c in range(len(channels)):
+        if channels[c, CHANNEL_SLOT] >= 0:
+            store_shared(in_rows, channels[c, CHANNEL_AT] + UP_TAIL, channels[c, CHANNEL_TAIL])
+
+
+@inner
+def fall_asleep(s: int) -> int:
+    """Asks the ranks to ring. Returns: how many channels have records already: then there is no reason to sleep."""
+    channels = array_i64_2(s, CHANNELS)
+    say_whether_asleep(s, 1)
+    fence()
+    waiting = 0
+    for c in range(len(channels)):
+        waiting += has_records(s, c)
+    if waiting > 0:
+        say_whether_asleep(s, 0)
+    return waiting
+
+
+@inner
+def say_whether_asleep(s: int, sleeps: int) -> None:
+    channels = array_i64_2(s, CHANNELS)
+    in_rows = array_u8_1(s, IN_ROWS)
+    for c in range(len(channels)):
+        if channels[c, CHANNEL_SLOT] >= 0:
+            store_shared(in_rows, channels[c, CHANNEL_AT] + SWITCH_SLEEPS, sleeps)
+
+
+@inner
+def channel_of(s: int, key: int) -> int:
+    """The channel of a flow (see `leaving.sort_out`); -1: it has none."""
+    channels = array_i64_2(s, CHANNELS)
+    for c in range(len(channels)):
+        if channels[c, CHANNEL_KEY] == key and channels[c, CHANNEL_SLOT] >= 0 and channels[c, CHANNEL_BROKEN] == 0:
+            return c
+    return -1
+
+
+@inner
+def oldest_byte(s: int, c: int) -> int:
+    """How far a rank has taken what was written for it, in bytes ever written; -1: it says what cannot be."""
+    channels = array_i64_2(s, CHANNELS)
+    starts = array_i64_1(s, CHANNEL_STARTS)
+    head = channels[c, CHANNEL_HEAD]
+    tail = load_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_TAIL)
+    if tail < channels[c, CHANNEL_OTHERS_TAIL] or tail > head:
+        channels[c, CHANNEL_BROKEN] = 1
+        return -1
+    channels[c, CHANNEL_OTHERS_TAIL] = tail
+    if tail == head:
+        return channels[c, CHANNEL_WRITTEN]
+    return starts[c * RECORDS + tail % RECORDS]
+
+
+@inner
+def write_record(s: int, c: int, begun: int, at: int, count: int, size: int) -> None:
+    """Completes a record. Args: begun: bytes ever written before it; at: where its data begin."""
+    channels = array_i64_2(s, CHANNELS)
+    starts = array_i64_1(s, CHANNEL_STARTS)
+    head = channels[c, CHANNEL_HEAD]
+    starts[c * RECORDS + head % RECORDS] = begun
+    word = (count * size) | size << FIELD_BITS | at // 4 << 2 * FIELD_BITS
+    store_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_RECORDS + 8 * (head % RECORDS), word)
+    channels[c, CHANNEL_HEAD] = head + 1
+
+
+@inner
+def send_shared(s: int, c: int, slot: int, k: int) -> None:
+    """Writes a flow's packets, from packet k on, into a channel; those for which there is no room are lost.
+
+    Args: slot: of the port.
+    """
+    channels = array_i64_2(s, CHANNELS)
+    in_rows = array_u8_1(s, IN_ROWS)
+    next_packet = array_i64_1(s, NEXT_PACKET)
+    out_bytes = array_u8_1(s, OUT_BYTES)
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    out_starts = array_i64_1(s, OUT_STARTS)
+    port_counters = array_i64_2(s, PORT_COUNTERS)
+    totals = array_i64_1(s, TOTALS)
+    data = channels[c, CHANNEL_AT] + DOWN_DATA
+    written = channels[c, CHANNEL_WRITTEN]
+    oldest = oldest_byte(s, c)
+    if oldest == written:  # the beginning is likely to be in the cache
+        written = -(-written // DOWN_BYTES) * DOWN_BYTES
+        oldest = written
+    begun, at, size, count = written, 0, 0, 0  # of the record that is being written
+    while k >= 0:
+        payload = out_lengths[k] - HEAD_BYTES
+        packet = k
+        k = next_packet[k]
+        if payload <= 0:
+            continue
+        if count > 0 and (payload != size or (count + 1) * size > MOST_DOWN or at + (count + 1) * size > DOWN_BYTES):
+            write_record(s, c, begun, at, count, size)
+            written = (written + 3) // 4 * 4
+            count = 0
+        if count == 0:
+            begun, size = written, payload
+            at = written % DOWN_BYTES
+            if at + payload > DOWN_BYTES:
+                written += DOWN_BYTES - at
+                at = 0
+        if oldest >= 0 and written + payload - oldest > DOWN_BYTES:
+            oldest = oldest_byte(s, c)
+        is_full = channels[c, CHANNEL_HEAD] - channels[c, CHANNEL_OTHERS_TAIL] >= RECORDS
+        if oldest < 0 or is_full or payload > MOST_DOWN or written + payload - oldest > DOWN_BYTES:
+            port_counters[slot, REFUSED] += 1
+            if count == 0:
+                written = begun
+            continue
+        copy_bytes(in_rows, data + at + count * size, out_bytes, out_starts[packet], payload)
+        written += payload
+        count += 1
+        totals[PACKETS_OUT] += 1
+    if count > 0:
+        write_record(s, c, begun, at, count, size)
+        written = (written + 3) // 4 * 4
+    channels[c, CHANNEL_WRITTEN] = written
+    store_shared(in_rows, channels[c, CHANNEL_AT] + DOWN_HEAD, channels[c, CHANNEL_HEAD])
+    fence()
+    sleeps = load_shared(in_rows, channels[c, CHANNEL_AT] + RANK_SLEEPS)
+    if sleeps % 2 == 1 and sleeps != channels[c, CHANNEL_RUNG]:  # once for each time that it sleeps
+        channels[c, CHANNEL_RUNG] = sleeps
+        ring_bell(channels[c, CHANNEL_BELL], address_in(s, SCRATCH))
+
+
+@inner
+def send_to_channels(s: int, slot: int) -> None:
+    """Sends a port's flows that have channels; the others are left."""
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    flow_keys = array_i64_1(s, FLOW_KEYS)
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
+    flow = port_first_flow[slot]
+    port_first_flow[slot] = -1
+    port_last_flow[slot] = -1
+    while flow >= 0:
+        following = next_flow_of[flow]
+        c = channel_of(s, flow_keys[flow])
+        if c >= 0:
+            send_shared(s, c, slot, flow_firsts[flow])
+        else:
+            next_flow_of[flow] = -1
+            if port_first_flow[slot] < 0:
+                port_first_flow[slot] = flow
+            else:
+                next_flow_of[port_last_flow[slot]] = flow
+            port_last_flow[slot] = flow
+        flow = following
