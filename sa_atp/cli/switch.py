@@ -172,7 +172,14 @@ def run(options: argparse.Namespace) -> int:
         if program is not None:
             say(f"loading {program.json_path.parent.name}/{program.json_path.name} (compiled the first time)")
             server.push(program.p4info(), program.device_config(), program.cookie)
-        loop = SwitchLoop(device, ports, options.pcap, say=say, packet_ins_dropped=lambda: server.packet_ins_dropped, shares=not options.no_shm)
+        loop = SwitchLoop(
+            device,
+            ports,
+            options.pcap,
+            say=say,
+            packet_ins_dropped=lambda: server.packet_ins_dropped,
+            shares=not options.no_shm,
+        )
         device.clock = loop.now_us
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: loop.stop())

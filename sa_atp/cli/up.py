@@ -46,6 +46,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--dead-after", type=float, default=10.0, metavar="SECONDS",
                         help="silence after which a worker counts as lost (default: %(default)g)")  # fmt: skip
     parser.add_argument("--pcap", type=Path, metavar="DIR", help="write the switch's packets to a file")
+    parser.add_argument("--no-shm", action="store_true",
+                        help="programs on this machine share no memory with the switch, and send packets")  # fmt: skip
     parser.add_argument("--log", type=Path, metavar="DIR",
                         help="log decisions of the parameter server and of programs (docs/log.md)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
@@ -103,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
             dead_after_s=options.dead_after,
             log=options.log,
             stragglers=True,
+            shares=not options.no_shm,
         )
         server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}

@@ -29,8 +29,8 @@ from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
 from sa_atp.net.session import Asking, Session, Sum
-from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
+from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
 from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path

@@ -79,6 +79,16 @@ def checked_operations() -> dict[str, Callable[..., Any]]:
         assert 0 <= index < len(array)
         plain["put1"](array.array, index, value)
 
+    def load_shared(buffer: Checked, offset: int) -> int:
+        assert offset % 8 == 0
+        return int(within(buffer, offset, 8).view(np.int64)[0])
+
+    def store_shared(buffer: Checked, offset: int, value: int) -> None:
+        assert offset % 8 == 0
+        within(buffer, offset, 8).view(np.int64)[0] = value
+
+    operations |= {"load_shared": load_shared, "store_shared": store_shared, "fence": lambda: None}
+    operations["ring_bell"] = operations["hear_bell"] = lambda fd, scratch: None
     for size in (1, 2, 4, 8):
         operations[f"load{size}"], operations[f"store{size}"] = load(size), store(size)
     for each in (copy_bytes, same_bytes, load_vector, store_vector, put, put1):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows
 from sa_atp.net.loop import steady_loop_kernels as loop
-from sa_atp.net.loop.steady_loop import sender_of
+from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
 from sa_atp.protocol.packets.message_fields import HelpGrade

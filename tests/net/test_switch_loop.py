@@ -32,12 +32,15 @@ WAIT_S = 20.0
 class Switch:
     """A running loop, and the sockets of four workers and the parameter server."""
 
-    def __init__(self, *, compiled: bool, cores: int = 1) -> None:
-        """Args: cores: number of cores and ports; hosts are distributed over the ports in turn."""
+    def __init__(self, *, compiled: bool, cores: int = 1, shares: bool = False) -> None:
+        """Args:
+        cores: number of cores and ports; hosts are distributed over the ports in turn.
+        shares: whether the loop gives channels to processes that ask for them.
+        """
         self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder(), cores=cores)
         self.ports = [UdpPort((LOOPBACK, 0)) for _ in range(cores)]
         self.port = self.ports[0]
-        self.loop = SwitchLoop(self.device, {PORT + i: port for i, port in enumerate(self.ports)})
+        self.loop = SwitchLoop(self.device, {PORT + i: port for i, port in enumerate(self.ports)}, shares=shares)
         self.sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(switch_traffic.WORKERS + 1)]
         mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
         *self.members, self.server = [
@@ -61,7 +64,12 @@ class Switch:
         found: list[bytes] = []
         end = time.monotonic() + WAIT_S
         while len(found) < count and time.monotonic() < end:
-            select.select([self.sockets[rank]], [], [], 0.1)
+            channel = self.sockets[rank].channel
+            if channel is None or channel.fall_asleep():
+                waited_for = [self.sockets[rank]] if channel is None else [self.sockets[rank], channel.bell]
+                readable, _, _ = select.select(waited_for, [], [], 0.1)
+                if channel is not None:
+                    channel.wake_up(channel.bell in readable)
             found += [row.tobytes() for burst in self.sockets[rank].receive() for row in burst.data]
         return found
 
@@ -74,8 +82,8 @@ class Switch:
 
 
 @contextlib.contextmanager
-def running(*, compiled: bool, cores: int = 1) -> Iterator[Switch]:
-    switch = Switch(compiled=compiled, cores=cores)
+def running(*, compiled: bool, cores: int = 1, shares: bool = False) -> Iterator[Switch]:
+    switch = Switch(compiled=compiled, cores=cores, shares=shares)
     try:
         yield switch
     finally:

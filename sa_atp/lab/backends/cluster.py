@@ -38,6 +38,7 @@ class LocalCluster:
         dead_after_s: float = 10.0,
         log: Path | None = None,
         stragglers: bool = False,
+        shares: bool = True,
     ) -> None:
         """Args:
         group: ends the processes.
@@ -50,6 +51,7 @@ class LocalCluster:
         dead_after_s: silence after which a worker counts as lost.
         log: folder for the parameter server's log of decisions; None: nothing is logged.
         stragglers: the parameter server says who was slow, a line for each job; somebody has to read them.
+        shares: whether ranks on this machine may share memory with the switch.
         """
         self._group = group
         self._logs = logs
@@ -61,6 +63,8 @@ class LocalCluster:
         self._log = [] if log is None else ["--log", str(log)]
         self._stragglers = ["--stragglers"] if stragglers else []
         arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
+        if not shares:
+            arguments.append("--no-shm")
         if captures is not None:
             arguments += ["--pcap", str(captures)]
         self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")

@@ -102,6 +102,7 @@ def cluster(plan: Plan, group: Group, folder: Path, log: Path | None = None) -> 
         slots=plan.switch.slots,
         slots_per_job=plan.switch.slots_per_job,
         log=log,
+        shares=plan.switch.shared_memory,
     )
 
 

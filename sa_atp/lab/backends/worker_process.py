@@ -119,6 +119,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         "contributed": checker.contributed,
         "sums": checker.sums,
         "stats": stats,
+        "shares_memory": comm.shares_memory,
         "server": None if counted is None else asdict(counted),
         "values": workload.values,
         "device_cores": device.cores,

@@ -98,7 +98,8 @@ def _over_sa_atp(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict
                 found.append(watched.found())
 
         result = measure(reduce, lambda: comm.all_reduce(one))
-        return {**result, "stats": comm.stats().as_dict(), "stations": stations.total(found[WARM_UP:])}
+        result |= {"stats": comm.stats().as_dict(), "shares_memory": comm.shares_memory}
+        return {**result, "stations": stations.total(found[WARM_UP:])}
 
 
 def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:

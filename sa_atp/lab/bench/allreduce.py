@@ -56,6 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="measure tensors of these sizes in place of --mbytes; without a list: 400 bytes to 64 MB",
     )
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw times by size; needs --sizes")
+    parser.add_argument("--no-shm", action="store_true",
+                        help="workers on the switch's machine send packets, and share no memory with it")  # fmt: skip
     parser.add_argument("--against", choices=PEERS, help="measure a peer as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -77,6 +79,7 @@ def run(options: argparse.Namespace) -> int:
         mtu=options.mtu,
         switch=options.switch,
         link_mbps=options.link_mbps,
+        shares=not options.no_shm,
     )
     with (
         tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder,
@@ -129,6 +132,7 @@ def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folde
         "cpu_s_per_gbyte_by_process": ours["cpu_s_per_gbyte_by_process"],
         "memory": ours["memory"],
         "retransmitted": ours["retransmitted"],
+        "shares_memory": ours["shares_memory"],
         **({"stations": ours["stations"]} if request.stations else {}),
         "sums_wrong": ours["wrong"],
         "peer": None,
@@ -201,6 +205,7 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         "cpu_s_per_gbyte_by_process": where,
         "wrong": sum(r["wrong"] for r in results),
         "stations": stations.total([r["stations"] for r in results if "stations" in r]),
+        "shares_memory": all(r.get("shares_memory", False) for r in results),
         "retransmitted": sum(r.get("stats", {}).get("retransmitted", 0) for r in results),
     }
 
@@ -261,7 +266,7 @@ def _backend(options: argparse.Namespace, request: AllReduceRequest, folder: Pat
 @contextmanager
 def local(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
     with Group(lambda text: terminal.say(f"sa-atp bench: {text}"), together=True) as group:
-        services = LocalCluster(group, folder, lanes=request.lanes, slots=1024)
+        services = LocalCluster(group, folder, lanes=request.lanes, slots=1024, shares=request.shares)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.lab.bench.all_reduce_task"], folder / f"worker{rank}.log")
             for rank in range(request.workers)
@@ -288,7 +293,8 @@ def _print(found: dict[str, Any]) -> None:
     console = terminal.console()
     console.print(
         f"All-reduce of {found['bytes'] / 1e6:g} MB among {found['workers']} workers, {found['lanes']} lanes, "
-        f"{found['switch']} switch, {plural(found['iterations'], 'sum')}"
+        f"{found['switch']} switch, {'shared memory, ' if found['shares_memory'] else ''}"
+        f"{plural(found['iterations'], 'sum')}"
     )
     terminal.print_table(console, table)
     for name, each in found["cpu_s_per_gbyte_by_process"].items():

@@ -18,6 +18,8 @@ class AllReduceRequest:
     """Whether workers measure the time at every station of a packet (`stations`)."""
     mtu: int = 1500
     """MTU of every link."""
+    shares: bool = True
+    """Whether workers on the switch's machine may share memory with it."""
 
 
 @dataclass(slots=True)

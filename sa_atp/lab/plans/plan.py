@@ -111,6 +111,8 @@ class SwitchPlan:
 
     pcap: bool = setting(False)
     """Whether to capture the packets of each port to a file beside the logs (Mininet)."""
+    shared_memory: bool = setting(True)
+    """Whether workers share memory with the switch on their machine (local). False: their packets cross loopback."""
 
     @property
     def quota(self) -> int:

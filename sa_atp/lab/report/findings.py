@@ -295,10 +295,12 @@ def what_ran(result: RunResult) -> str:
     topology, repetitions = result.plan.topology, result.plan.run.repetitions
     devices = {"emulated": "emulated devices, ", "cpu": "hosts with CPU quotas, "}.get(result.devices, "")
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
+    shares = ", by shared memory" if any(run.shares_memory for run in result.runs) else ""
     jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
+    switch = f"{result.switch} switch with {result.plan.lanes} lanes{shares}"
     return (
         f"{jobs}{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "
-        f"{result.switch} switch with {result.plan.lanes} lanes, {devices}{plural(result.plan.run.steps, 'step')}{again}"
+        f"{switch}, {devices}{plural(result.plan.run.steps, 'step')}{again}"
     )
 
 

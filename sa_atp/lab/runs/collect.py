@@ -41,6 +41,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
+        run.shares_memory = all(worker.get("shares_memory", False) for worker in workers)
     run.help = _help(run.iterations, workers)
     run.device_cores = sum(worker.get("device_cores", 0.0) for worker in workers)
     pattern = straggler_pattern(plan)

@@ -111,6 +111,8 @@ class PolicyRun:
     bytes counted by its interface over those of one worker's contribution. With aggregation in the rack it is 1."""
     device_cores: Number = 0.0
     """Cores of this machine that all emulated devices of the job use while they compute; 0: nothing is computed."""
+    shares_memory: bool = False
+    """Whether all workers shared memory with the switch, so that no packets crossed the machine's network stack."""
     origin_us: int = 0
     """Time of the connections' clock when the first step began; all other times count from there."""
 

@@ -124,7 +124,6 @@ def _ring_kernels() -> Compiled:
         has_arrived=t.boolean(ring),
         take=t.int64(ring),
         held_bytes=t.int64(ring),
-        room_bytes=t.int64(ring),
         put=t.int64(ring, _read_only(t.uint8, 2), t.int64),
         wake_up=t.void(ring, t.boolean),
         fall_asleep=t.boolean(ring),
@@ -225,7 +224,7 @@ def _ring() -> Any:
 
     numbers = t.int64[::1]
     return _named(
-        Ring, control=numbers, up=t.uint8[::1], words=t.uint32[::1], mine=numbers, starts=numbers,
+        Ring, control=numbers, up=t.uint8[::1], up_words=t.uint32[::1], words=t.uint32[::1], mine=numbers, starts=numbers,
         found=t.int64[:, ::1],
     )  # fmt: skip
 

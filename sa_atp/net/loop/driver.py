@@ -14,7 +14,7 @@ from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing
 from sa_atp.net.loop.send_pacer import SendPacer
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.shared_memory.channel import Channel
-from sa_atp.net.shared_memory.layout import LITTLE_ROOM, ROOM_US
+from sa_atp.net.shared_memory.layout import ROOM_US
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.packets.datagrams import Address, Burst
@@ -397,10 +397,11 @@ class Driver:
         self._resume_us = None
         while True:
             channel = self.socket.channel
-            if channel is not None:
-                budget_bytes: int | None = channel.room_bytes()
-            else:
-                budget_bytes = self._pacer.budget_bytes(self.socket.unsent_bytes(), now_us())
+            budget_bytes = (
+                self._pacer.budget_bytes(self.socket.unsent_bytes(), now_us())
+                if channel is None
+                else channel.budget_bytes()
+            )
             bursts = self.connection.transmit(now_us(), budget_bytes)
             if not bursts:
                 break
@@ -410,8 +411,7 @@ class Driver:
             if not self.connection.has_more:
                 break
         if channel is not None:
-            if budget_bytes is not None and budget_bytes < LITTLE_ROOM:
-                self._resume_us = now_us() + ROOM_US
+            self._resume_us = None if budget_bytes else now_us() + ROOM_US
         elif budget_bytes is not None:
             self._resume_us = self._pacer.resume_us()
 

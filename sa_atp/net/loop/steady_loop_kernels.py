@@ -14,8 +14,19 @@ import numba
 
 from sa_atp.net.loop.receive_coalescing import ReceiveCoalescing, pause_us
 from sa_atp.net.loop.send_pacer import UNLIMITED, SendPacer, budget_bytes, resume_us, wrote
-from sa_atp.net.shared_memory.layout import LITTLE_ROOM, ROOM_US
-from sa_atp.net.shared_memory.ring_kernels import fall_asleep, has_arrived, put, room_bytes, take, wake_up
+from sa_atp.net.shared_memory.layout import AT_ONCE_BYTES, ROOM_US
+from sa_atp.net.shared_memory.ring_kernels import (
+    PLACE,
+    commit,
+    fall_asleep,
+    give_back,
+    has_arrived,
+    place,
+    publish,
+    put,
+    take,
+    wake_up,
+)
 from sa_atp.net.sockets.socket_kernels import receive as receive_messages
 from sa_atp.net.sockets.socket_kernels import send
 from sa_atp.protocol.rank.compiled.steady_kernels import answer, due_us, may_gather, receive, transmit
@@ -177,12 +188,8 @@ def held_bytes(loop: Any, memory: Any) -> int:
     return int(memory.held[0])
 
 
-def give(loop: Any, data: Any, segments: int, outgoing: Any, ring: Any) -> int:
-    """Sends datagrams, counts them, and says how many were taken."""
-    if loop.shares:
-        written = put(ring, data, 0)
-        loop.sent += written
-        return int(written)
+def give(loop: Any, data: Any, segments: int, outgoing: Any) -> int:
+    """Sends datagrams, counts them, and says how many the kernel took."""
     sent = send(loop.socket, data, 0, segments, outgoing.header, outgoing.vector, outgoing.name, outgoing.control)
     loop.sent += sent
     return int(sent)
@@ -191,37 +198,58 @@ def give(loop: Any, data: Any, segments: int, outgoing: Any, ring: Any) -> int:
 def flush(loop: Any, memory: Any, values: Any, state: Any) -> bool:
     """Sends what may leave. Returns: False if that is for the rules; Loop.written: so many are written."""
     loop.resume_us = NO_TIME
+    if loop.shares:
+        return flush_shared(loop, memory, values, state)
     budget = 0
     while True:
-        if loop.shares:
-            budget = room_bytes(memory.ring)
-        else:
-            budget = budget_bytes(loop.pacer, held_bytes(loop, memory), clock(memory.times))
+        budget = budget_bytes(loop.pacer, held_bytes(loop, memory), clock(memory.times))
         count = transmit(memory.out, budget, clock(memory.times), values, state)
         if count < 0:
             return False
         if count == 0:
             break
-        sent = give(loop, memory.data[:count], loop.segments, memory.outgoing, memory.ring)
+        sent = give(loop, memory.data[:count], loop.segments, memory.outgoing)
         if sent < count:
             loop.written, loop.datagram, loop.asks = count, sent, state.flow[0].asks
             return False
         written = count * loop.size
         if state.flow[0].asks:
-            if give(loop, memory.question, 1, memory.outgoing, memory.ring) != 1:
+            if give(loop, memory.question, 1, memory.outgoing) != 1:
                 loop.asks = True
                 return False
             written += memory.question.size
-        if not loop.shares:
-            wrote(loop.pacer, written, held_bytes(loop, memory), clock(memory.times))
+        wrote(loop.pacer, written, held_bytes(loop, memory), clock(memory.times))
         if not state.flow[0].has_more:
             break
-    if loop.shares:
-        if budget < LITTLE_ROOM:
-            loop.resume_us = clock(memory.times) + ROOM_US
-    elif budget != UNLIMITED:
+    if budget != UNLIMITED:
         loop.resume_us = resume_us(loop.pacer)
     return True
+
+
+def flush_shared(loop: Any, memory: Any, values: Any, state: Any) -> bool:
+    """As `flush`: contributions are written where the switch reads them."""
+    ring, words = memory.ring, loop.size // 4
+    most = max(1, min(memory.out.shape[0], AT_ONCE_BYTES // loop.size))
+    give_back(ring)
+    while True:
+        room = place(ring, loop.size, most)
+        start = ring.mine[PLACE] // 4
+        out = ring.up_words[start : start + room * words].reshape(room, words)
+        count = transmit(out, room * loop.size, clock(memory.times), values, state)
+        if count <= 0:
+            if room == 0:
+                loop.resume_us = clock(memory.times) + ROOM_US
+            return bool(count == 0)
+        commit(ring, loop.size, count)
+        publish(ring)
+        loop.sent += count
+        if state.flow[0].asks:
+            if put(ring, memory.question, 0) != 1:
+                loop.asks = True
+                return False
+            loop.sent += 1
+        if not state.flow[0].has_more:
+            return True
 
 
 def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:

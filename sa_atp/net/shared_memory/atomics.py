@@ -10,8 +10,7 @@ from numba.extending import intrinsic
 WORD = ir.IntType(64)
 
 
-@intrinsic
-def load_acquire(typing: Any, address: Any) -> Any:
+def _load_acquire(typing: Any, address: Any) -> Any:
     """Returns the number at an address; what its writer has written before is seen by what follows."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -20,8 +19,7 @@ def load_acquire(typing: Any, address: Any) -> Any:
     return types.int64(types.intp), generate
 
 
-@intrinsic
-def store_release(typing: Any, address: Any, value: Any) -> Any:
+def _store_release(typing: Any, address: Any, value: Any) -> Any:
     """Writes a number; who reads it by `load_acquire` sees all that was written before."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -31,8 +29,7 @@ def store_release(typing: Any, address: Any, value: Any) -> Any:
     return types.void(types.intp, types.int64), generate
 
 
-@intrinsic
-def fence(typing: Any) -> Any:
+def _fence(typing: Any) -> Any:
     """Whatever is stored before is seen by others before anything is loaded after it."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -42,8 +39,7 @@ def fence(typing: Any) -> Any:
     return types.void(), generate
 
 
-@intrinsic
-def copy_memory(typing: Any, to: Any, source: Any, count: Any) -> Any:
+def _copy_memory(typing: Any, to: Any, source: Any, count: Any) -> Any:
     """Copies bytes from one address to another. A loop over bytes would be ten times slower."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -54,5 +50,10 @@ def copy_memory(typing: Any, to: Any, source: Any, count: Any) -> Any:
 
     return types.void(types.intp, types.intp, types.intp), generate
 
+
+load_acquire: Any = intrinsic(_load_acquire)
+store_release: Any = intrinsic(_store_release)
+fence: Any = intrinsic(_fence)
+copy_memory: Any = intrinsic(_copy_memory)
 
 assert cgutils.intp_t == WORD

@@ -19,7 +19,9 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 class Channel:
     """Made by `open_channel`. The arrays of received bursts are valid until the next call of `receive`."""
 
-    def __init__(self, switch: Address, peer: socket.socket, memory: int, bell: int, doorbell: int, kernels: Any) -> None:
+    def __init__(
+        self, switch: Address, peer: socket.socket, memory: int, bell: int, doorbell: int, kernels: Any
+    ) -> None:
         """Args: peer: ends with the switch. memory, bell, doorbell: descriptors, which this object closes."""
         self.switch = switch
         self._peer, self._bells = peer, (bell, doorbell)
@@ -32,8 +34,9 @@ class Channel:
         mine = np.zeros(MINE, np.int64)
         mine[SENDER], mine[BELL], mine[DOORBELL] = sender_of(switch), bell, doorbell
         self._data = whole[DOWN_DATA : DOWN_DATA + DOWN_BYTES]
+        up = whole[UP_DATA : UP_DATA + UP_BYTES]
         self.ring = Ring(
-            control=whole[:UP_DATA].view(np.int64), up=whole[UP_DATA : UP_DATA + UP_BYTES],
+            control=whole[:UP_DATA].view(np.int64), up=up, up_words=up.view(np.uint32),
             words=self._data.view(np.uint32), mine=mine, starts=np.zeros(RECORDS, np.int64),
             found=np.zeros((MESSAGES, 4), np.int64),
         )  # fmt: skip
@@ -86,9 +89,9 @@ class Channel:
         """Bytes that the switch has not taken yet."""
         return int(self._kernels.held_bytes(self.ring))
 
-    def room_bytes(self) -> int:
-        """Bytes of datagrams that surely fit now."""
-        return int(self._kernels.room_bytes(self.ring))
+    def budget_bytes(self) -> int:
+        """Bytes of contributions that may be written now, so that there is room for questions as well."""
+        return max(0, UP_BYTES // 2 - self.held_bytes())
 
     def close(self) -> None:
         self._peer.close()
@@ -96,4 +99,3 @@ class Channel:
             os.close(each)
         self._bells = (-1, -1)
         # the memory stays mapped as long as arrays of bursts do
-

@@ -4,8 +4,8 @@
       Hello: version, the rank's UDP address  ──>
       <── the channel's memory, the rank's bell, the switch's doorbell (descriptors)
 
-The name is abstract, so it belongs to a network namespace and ends with the switch. Both ends ask the kernel whose the other one is,
-and talk to their own user's processes only. Either end sees by the closed socket that the other one has ended.
+The name is abstract, so it belongs to a network namespace and ends with the switch. Both ends ask the kernel whose process
+the other one is, and talk to their own user's only. Either end sees by the closed socket that the other one has ended.
 """
 
 import errno
@@ -57,8 +57,8 @@ def ask(switch: Address, address: Address) -> tuple[socket.socket, list[int]] | 
     """Asks a switch for a channel.
 
     Args: switch: its UDP port; address: this rank's.
-    Returns: the socket, which ends with the switch, and three descriptors; None: there is no such switch on this machine, or
-    it makes no channels.
+    Returns: the socket, which ends with the switch, and three descriptors; None: there is no such switch on this machine,
+    it is another user's, or it makes no channels.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     descriptors: list[int] = []

@@ -12,15 +12,18 @@
     UP_DATA         rank       uint8[UP_BYTES]
     DOWN_DATA       switch     uint8[DOWN_BYTES]
 
-Heads and tails are int64, count records, and never go back. A *record* stands for consecutive datagrams of one size, of which the
-last may be shorter: from the lowest bit on, their bytes in all (20 bits), the size of each (20 bits), and the offset of the
-first in the data, in words of four bytes (23 bits). Before a record's datagrams going up there are GAP bytes of room, in which the switch
-writes the frame's head. A reader believes nothing that it has not compared with these bounds; a writer reads nothing but the
-reader's tail. Who finds that all has been taken goes on at the beginning of the data, so that as much memory is used as datagrams
-wait.
+Heads and tails are int64, count records, and never go back. A *record* stands for consecutive datagrams of one size, of
+which the last may be shorter. Its bits are, from the lowest on: their bytes in all (20), the size of each (20), and where
+the first begins in the data, in words of four bytes (23). Before a record's datagrams going up there are GAP bytes of room,
+in which the switch writes the head of a frame.
+
+A reader believes nothing that it has not compared with its bounds, and a writer reads nothing but the reader's tail. A
+writer that finds all taken goes on at the beginning of the data, so only as much memory is used as datagrams wait.
 """
 
-UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, RANK_SLEEPS = range(0, 6 * 64, 64)  # each in a cache line of its own
+UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, RANK_SLEEPS = range(
+    0, 6 * 64, 64
+)  # each in a cache line of its own
 RECORDS = 512  # a power of two
 UP_RECORDS, DOWN_RECORDS, UP_DATA = 4096, 4096 + 8 * RECORDS, 4096 + 16 * RECORDS
 # Powers of two, at most 32 MB. Down, all results of the slots of a job may wait, while a rank does not run.
@@ -30,7 +33,8 @@ CHANNEL_BYTES = DOWN_DATA + DOWN_BYTES + 4096
 FIELD_BITS = 20
 FIELD = (1 << FIELD_BITS) - 1
 GAP = 64
-MOST_UP, MOST_DOWN = 64 << 10, 256 << 10  # bytes of a record
+MOST_UP, MOST_DOWN = FIELD, 256 << 10  # bytes of a record
 VERSION = 1
 SAFE_BYTES = DOWN_BYTES * 3 // 4  # of results, that surely fit: some room is skipped where the data end
-LITTLE_ROOM, ROOM_US = 128 << 10, 100  # a writer with less room looks again after this time
+AT_ONCE_BYTES = 256 << 10  # of contributions in a record: the switch adds them while the rank writes the next ones
+ROOM_US = 100  # a rank that finds no room looks again after this time

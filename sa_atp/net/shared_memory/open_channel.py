@@ -23,5 +23,5 @@ def open_channel(switch: Address, own: Address) -> Channel | None:
     found = None if source is None else handshake.ask(switch, source)
     if found is None:
         return None
-    peer, descriptors = found
-    return Channel(switch, peer, *descriptors, ring_kernels())
+    peer, (memory, bell, doorbell) = found
+    return Channel(switch, peer, memory, bell, doorbell, ring_kernels())

@@ -1,7 +1,7 @@
 """A rank's end of a channel (layout.py), in compiled code. See net/loop/compiled.py.
 
-The switch's end is net/switch_process/datapath/channels.py. Whatever the other end writes, nothing outside the channel is read
-or written: a number that cannot be makes the channel *broken*, and it is not used any more.
+The switch's end is net/switch_process/datapath/channels.py. Whatever the other end writes, nothing outside the channel is
+read or written: a number that cannot be makes the channel *broken*, and it is not used any more.
 """
 
 from typing import Any, NamedTuple
@@ -32,10 +32,10 @@ types: Any = numba.types
 c_write = types.ExternalFunction("write", types.intp(types.int32, types.uintp, types.uintp))
 c_read = types.ExternalFunction("read", types.intp(types.int32, types.uintp, types.uintp))
 
-# Ring.mine: numbers that only this end knows. SENDER: the switch, as in socket_kernels.FOUND_SENDER. WRITTEN: bytes of the data
-# that have ever been written or skipped.
-HEAD, TAIL, OTHERS_TAIL, WRITTEN, SLEEPS, DOORBELL, BELL, SENDER, BROKEN, SCRATCH = range(10)
-MINE = 10
+# Ring.mine: numbers that only this end knows. SENDER: the switch, as in socket_kernels.FOUND_SENDER. WRITTEN: bytes of the
+# data that have ever been written or skipped. PLACE, SKIPPED: of the record that is being written.
+HEAD, TAIL, OTHERS_TAIL, WRITTEN, SLEEPS, DOORBELL, BELL, SENDER, BROKEN, SCRATCH, PLACE, SKIPPED = range(12)
+MINE = 12
 
 
 class Ring(NamedTuple):
@@ -45,6 +45,8 @@ class Ring(NamedTuple):
     """int64[...]: the channel up to its data."""
     up: Any
     """uint8[UP_BYTES]."""
+    up_words: Any
+    """uint32[UP_BYTES / 4]: the same."""
     words: Any
     """uint32[DOWN_BYTES / 4]."""
     mine: Any
@@ -58,7 +60,15 @@ class Ring(NamedTuple):
 def no_ring() -> Ring:
     """A ring of nothing, for compiled code where there is no channel."""
     words = np.zeros(1, np.int64)
-    return Ring(words, np.zeros(1, np.uint8), np.zeros(1, np.uint32), words, words, np.zeros((1, 4), np.int64))
+    return Ring(
+        words,
+        np.zeros(1, np.uint8),
+        np.zeros(1, np.uint32),
+        np.zeros(1, np.uint32),
+        words,
+        words,
+        np.zeros((1, 4), np.int64),
+    )
 
 
 def has_arrived(ring: Any) -> bool:
@@ -128,13 +138,49 @@ def held_bytes(ring: Any) -> int:
     return int(mine[WRITTEN] - ring.starts[mine[OTHERS_TAIL] % RECORDS])
 
 
-def room_bytes(ring: Any) -> int:
-    """Bytes of datagrams that surely fit now."""
-    held = held_bytes(ring)
+def place(ring: Any, size: int, most: int) -> int:
+    """Finds room for a record of datagrams, which are then written from Ring.up[mine[PLACE]] on.
+
+    Args: size: of a datagram; most: datagrams.
+    Returns: how many fit; 0: none does now.
+    """
     mine = ring.mine
-    records = RECORDS - (mine[HEAD] - mine[OTHERS_TAIL])
-    room = UP_BYTES - held - 2 * MOST_UP - 16 * GAP  # what may be skipped at the end of the data, and gaps
-    return int(max(0, min(room, (records - 2) * (MOST_UP // 2))))
+    held = held_bytes(ring)
+    if mine[BROKEN] != 0 or size < 1 or size > MOST_UP or mine[HEAD] - mine[OTHERS_TAIL] >= RECORDS:
+        return 0
+    if held == 0:  # the beginning is likely to be in the cache
+        mine[WRITTEN] = -(-mine[WRITTEN] // UP_BYTES) * UP_BYTES
+    at = mine[WRITTEN] % UP_BYTES
+    free = UP_BYTES - held
+    skipped = 0
+    room = min(UP_BYTES - at, free) - GAP
+    if room < most * size and free - (UP_BYTES - at) - GAP > room:
+        skipped = UP_BYTES - at
+        room = free - skipped - GAP
+        at = 0
+    mine[PLACE], mine[SKIPPED] = at + GAP, skipped
+    return int(max(0, min(most, min(room, MOST_UP) // size)))
+
+
+def commit(ring: Any, size: int, count: int) -> None:
+    """Makes a record of the datagrams that have been written where `place` said. Others see it after `publish`."""
+    mine = ring.mine
+    at, head = mine[PLACE], mine[HEAD]
+    ring.starts[head % RECORDS] = mine[WRITTEN]
+    word = (count * size) | size << FIELD_BITS | at // 4 << 2 * FIELD_BITS
+    store_release(ring.control.ctypes.data + UP_RECORDS + 8 * (head % RECORDS), word)
+    mine[WRITTEN] += mine[SKIPPED] + ((GAP + count * size + 63) & ~63)
+    mine[HEAD] = head + 1
+
+
+def publish(ring: Any) -> None:
+    """Shows the switch the records that have been written, and wakes it if it sleeps."""
+    base, mine = ring.control.ctypes.data, ring.mine
+    store_release(base + UP_HEAD, mine[HEAD])
+    fence()
+    if load_acquire(base + SWITCH_SLEEPS) != 0:
+        mine[SCRATCH] = 1
+        c_write(mine[DOORBELL], mine.ctypes.data + 8 * SCRATCH, 8)
 
 
 def put(ring: Any, data: Any, first: int) -> int:
@@ -143,37 +189,18 @@ def put(ring: Any, data: Any, first: int) -> int:
     Args: data: uint8[datagrams, size]. first: the first to write.
     Returns: the index of the first that was not written, because there is no room.
     """
-    base, mine, up = ring.control.ctypes.data, ring.mine, ring.up
     size = data.shape[1]
-    if size > MOST_UP or size < 1:
-        return data.shape[0]
     give_back(ring)
-    held = held_bytes(ring)
-    begun = mine[HEAD]
-    if held == 0:  # the beginning is likely to be in the cache
-        mine[WRITTEN] = -(-mine[WRITTEN] // UP_BYTES) * UP_BYTES
-    while first < data.shape[0] and mine[BROKEN] == 0 and mine[HEAD] - mine[OTHERS_TAIL] < RECORDS:
-        count = min(MOST_UP // size, data.shape[0] - first)
-        needed = (GAP + count * size + 63) & ~63
-        at = mine[WRITTEN] % UP_BYTES
-        skipped = UP_BYTES - at if at + needed > UP_BYTES else 0
-        if held + skipped + needed > UP_BYTES:
+    begun = first
+    while first < data.shape[0]:
+        count = place(ring, size, data.shape[0] - first)
+        if count == 0:
             break
-        at = 0 if skipped else at
-        ring.starts[mine[HEAD] % RECORDS] = mine[WRITTEN]
-        copy_memory(up.ctypes.data + at + GAP, data.ctypes.data + first * size, count * size)
-        word = (count * size) | size << FIELD_BITS | (at + GAP) // 4 << 2 * FIELD_BITS
-        store_release(base + UP_RECORDS + 8 * (mine[HEAD] % RECORDS), word)
-        mine[WRITTEN] += skipped + needed
-        mine[HEAD] += 1
-        held += skipped + needed
+        copy_memory(ring.up.ctypes.data + ring.mine[PLACE], data.ctypes.data + first * size, count * size)
+        commit(ring, size, count)
         first += count
-    if mine[HEAD] != begun:
-        store_release(base + UP_HEAD, mine[HEAD])
-        fence()
-        if load_acquire(base + SWITCH_SLEEPS) != 0:
-            mine[SCRATCH] = 1
-            c_write(mine[DOORBELL], mine.ctypes.data + 8 * SCRATCH, 8)
+    if first != begun:
+        publish(ring)
     return int(first)
 
 

@@ -45,7 +45,7 @@ class PackedReceive:
 
 
 def bursts_in(room: Octets, found: AnyIntegers, taken: int = 0) -> list[Burst]:
-    """The bursts in rows of `found`, see socket_kernels. Args: taken: datagrams of the first row that have been handled already."""
+    """The bursts in rows of `found`, see socket_kernels. Args: taken: datagrams of the first that have been handled."""
     bursts: list[Burst] = []
     for start, bytes_, size, sender in found.tolist():
         address = address_of(sender & ALL)

@@ -1,8 +1,8 @@
 """The switch's end of channels: memory that it shares with ranks on its machine (see shared_memory/layout.py).
 
-A channel belongs to a UDP port: what a rank writes into it arrives at that port as if the rank's socket had sent it, and what
-leaves by that port to the rank's address is written into it. Its memory is a part of IN_ROWS, so the pipeline reads what
-arrives where the rank has put it.
+A channel belongs to a UDP port: what a rank writes into it arrives at that port as if the rank's socket had sent it, and
+what leaves by that port to the rank's address is written into it. Its memory is a part of IN_ROWS, so the pipeline reads
+what arrives where the rank has put it.
 
 A rank may write anything anywhere into its channel, at any time. So nothing of it is an index or a size before it has
 been compared with its bounds, and each number is read once. Who writes what cannot be is broken, and heard no more.
@@ -78,6 +78,7 @@ if TYPE_CHECKING:
         array_u8_1,
         copy_bytes,
         fence,
+        i64,
         inner,
         load_shared,
         ring_bell,
@@ -119,7 +120,7 @@ def take_records(s: int, c: int, first: int, most: int) -> int:
         in_slots[row] = channels[c, CHANNEL_SLOT]
         copy_bytes(in_names, row * NAME_ROW, names, c * NAME_ROW, NAME_ROW)
     channels[c, CHANNEL_TAIL] = tail + count
-    return count
+    return i64(count)
 
 
 @inner
@@ -205,8 +206,8 @@ def oldest_byte(s: int, c: int) -> int:
         return -1
     channels[c, CHANNEL_OTHERS_TAIL] = tail
     if tail == head:
-        return channels[c, CHANNEL_WRITTEN]
-    return starts[c * RECORDS + tail % RECORDS]
+        return i64(channels[c, CHANNEL_WRITTEN])
+    return i64(starts[c * RECORDS + tail % RECORDS])
 
 
 @inner

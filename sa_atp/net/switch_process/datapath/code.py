@@ -11,7 +11,9 @@ from sa_atp.net.switch_process.datapath import state, system
 from sa_atp.switches.embedded import bits
 from sa_atp.switches.embedded.translate import deparsing
 
-SOURCES = tuple(Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "channels", "leaving", "turn"))
+SOURCES = tuple(
+    Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "channels", "leaving", "turn")
+)
 
 
 def sources() -> list[tuple[str, str]]:

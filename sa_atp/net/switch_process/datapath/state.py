@@ -31,9 +31,9 @@ NO_DESCRIPTOR = 0xFFFFFFFF  # -1: poll leaves it out
 COST_UNITS = 256  # of PORT_COSTS in a byte
 
 MOST_CHANNELS = 64
-# CHANNELS, by channel. SLOT: of its port; -1: there is no such channel. KEY: of the flow to its rank, see `leaving`. AT: where
-# its memory begins in IN_ROWS. TAIL: records taken; HEAD, WRITTEN, OTHERS_TAIL: records and bytes written, and records that
-# the rank has taken. BELL: the rank's; RUNG: for which sleep.
+# CHANNELS, by channel. SLOT: of its port; -1: there is no such channel. KEY: of the flow to its rank, see `leaving`. AT:
+# where its memory begins in IN_ROWS. TAIL: records taken; HEAD, WRITTEN, OTHERS_TAIL: records and bytes written, and
+# records that the rank has taken. BELL: the rank's; RUNG: for which sleep.
 (
     CHANNEL_SLOT, CHANNEL_KEY, CHANNEL_AT, CHANNEL_TAIL, CHANNEL_HEAD, CHANNEL_WRITTEN, CHANNEL_OTHERS_TAIL,
     CHANNEL_BELL, CHANNEL_RUNG, CHANNEL_BROKEN,
@@ -67,15 +67,16 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 
 # An item for each port. MINE: 16 bytes, the destination (MAC, IP address, UDP port) of frames that arrive at a UDP port.
 # JOINS: how many packets of one flow leave as one, until the kernel refuses; PROVED: it has taken one. POLLS: struct
-# pollfd, one more for threads that want the pipeline, and one for the doorbell. COSTS: bytes of an interface's socket buffer that a waiting frame
-# takes. SLOTS: the item of each port number; -1: none. TAKES: whether this core receives from the port; else another one
-# does. HOLDS: whether frames may wait at an interface, because some did at the last look, or were sent since.
+# pollfd, one more for threads that want the pipeline, and one for the doorbell. COSTS: bytes of an interface's socket
+# buffer that a waiting frame takes. SLOTS: the item of each port number; -1: none. TAKES: whether this core receives from
+# the port; else another one does. HOLDS: whether frames may wait at an interface, because some did at the last look, or
+# were sent since.
 (
     PORT_NUMBERS, PORT_FDS, PORT_KINDS, PORT_JOINS, PORT_PROVED, PORT_SLOTS, PORT_MINE, PORT_POLLS, PORT_COUNTERS,
     PORT_COSTS, PORT_FIRST_FLOW, PORT_LAST_FLOW,
 ) = range(0, 12 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-# Messages that arrive, a row each (SLOTS: at which port; AT: where in ROWS; SIZES: of its datagrams, 0: as the kernel says),
-# and the frames in them, the pipeline's input. Behind the rows, ROWS has the memory of channels.
+# Messages that arrive, a row each (SLOTS: at which port; AT: where in ROWS; SIZES: of its datagrams; 0: as the kernel
+# says), and the frames in them, the pipeline's input. Behind the rows, ROWS has the memory of channels.
 (
     IN_ROWS, IN_MESSAGES, IN_PARTS, IN_NAMES, IN_CONTROLS, IN_SLOTS, IN_STARTS, IN_LENGTHS, IN_PORTS, IN_HEAD_OF,
     IN_HEADS,
@@ -91,7 +92,7 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
     MESSAGE_PACKETS, MESSAGE_COUNTS, PUNTED_PACKETS, TOTALS, DEPTHS, SCRATCH, KEPT, PORT_TAKES,
     PORT_HOLDS,
 ) = range(30 * FRAME_WORDS, 48 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
-# STARTS: int64[channels * RECORDS], bytes ever written before each record for a rank. NAMES: each rank's struct sockaddr_in.
+# STARTS: int64[channels * RECORDS], bytes ever written before each record for a rank. NAMES: ranks' struct sockaddr_in.
 IN_AT, IN_SIZES, CHANNELS, CHANNEL_STARTS, CHANNEL_NAMES = range(48 * FRAME_WORDS, 53 * FRAME_WORDS, FRAME_WORDS)
 PLACES = 53
 

@@ -1,0 +1,405 @@
+"""Channels: memory that a switch shares with processes on its machine. The same datagrams come through as through sockets,
+whoever else writes rubbish, stands still or ends.
+
+`python -m tests.net.test_channels MILLIONS` scribbles for longer.
+"""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sa_atp.basics.code_cache import executed
+from sa_atp.lab.bench.switch import traffic as switch_traffic
+from sa_atp.net.loop.compiled import ring_kernels, socket_kernels
+from sa_atp.net.shared_memory import handshake, layout
+from sa_atp.net.shared_memory.channel import Channel
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, FIELD, GAP, RECORDS, UP_BYTES, UP_DATA
+from sa_atp.net.shared_memory.open_channel import VARIABLE, open_channel
+from sa_atp.net.shared_memory.region import Region
+from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.net.switch_process.datapath import code, state
+from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.frames import HEADERS_BYTES
+from sa_atp.switches.embedded.call_frame import CallFrame
+
+from .checked import checked_operations
+from .test_switch_loop import LOOPBACK, Switch, running
+
+WAIT_S = 20.0
+WORKERS = switch_traffic.WORKERS
+ROWS, SLOT = 8, 0
+
+
+def share(switch: Switch, rank: int) -> Channel:
+    """Gives a worker's socket a channel."""
+    each = switch.sockets[rank]
+    each.use_kernels(socket_kernels())
+    channel = open_channel(switch.port.address, each.address)
+    assert channel is not None
+    each.channel = channel
+    return channel
+
+
+def sums(switch: Switch, first: int, count: int = 40) -> list[list[bytes]]:
+    """Lets all workers contribute to fragments. Returns: what each gets, and the parameter server."""
+    for rank in range(WORKERS):
+        switch.contribute(rank, range(first, first + count))
+    return [sorted(switch.received(rank, count)) for rank in range(WORKERS + 1)]
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+# --- the same datagrams -------------------------------------------------------------------------------------------------
+
+
+def test_through_channels_come_the_same_datagrams_as_through_sockets() -> None:
+    seen = []
+    for sharing in ((), range(WORKERS + 1), (0, 2, WORKERS)):  # nobody, all, some
+        with running(compiled=True, shares=True) as switch:
+            switch.install()
+            for rank in sharing:
+                share(switch, rank)
+            seen.append([sums(switch, first) for first in range(0, 400, 40)])
+            assert switch.loop.packet_counts() == (400 * WORKERS, 400 * (WORKERS + 1), 0)
+            if len(sharing) == WORKERS + 1:
+                for each in switch.sockets:  # nothing came through the kernel
+                    assert not select.select([each.socket], [], [], 0)[0]
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_ring_that_is_full_loses_packets_of_its_own_reader_only() -> None:
+    with running(compiled=True, shares=True) as switch:
+        switch.install()
+        silent, _ = share(switch, 0), share(switch, 1)
+        size = len(sums(switch, 0)[0][0])
+        rounds = DOWN_BYTES // (40 * size) + 20  # rank 0 takes nothing of these
+        for n in range(1, rounds):
+            for rank in range(WORKERS):
+                switch.contribute(rank, range(40 * n, 40 * n + 40))
+            assert len(switch.received(1, 40)) == 40
+        lost = switch.loop.drops()
+        assert len(lost) == 1
+        assert lost[0].count > 0
+        assert len(switch.received(0, 1)) > 0
+        assert len(sums(switch, 40 * rounds)[0]) == 40  # there is room again
+        assert not silent.is_broken
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 40)), min_size=1, max_size=30),
+    st.integers(0, UP_BYTES - 1),
+    st.randoms(use_true_random=False),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_a_rank_writes_is_what_the_layout_says(
+    bursts: list[tuple[int, int]], begun: int, random: "object"
+) -> None:
+    """Records of all sizes, from any place of the ring on, as a reader sees them that knows layout.py alone."""
+    mine, switch_end = os.pipe(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    memory = os.memfd_create("test")
+    os.ftruncate(memory, CHANNEL_BYTES)
+    seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
+    numbers = seen[:UP_DATA].view(np.int64)
+    channel = Channel((LOOPBACK, 1), switch_end[0], memory, *mine, ring_kernels())
+    channel.ring.mine[3] = begun // 64 * 64
+    rng = np.random.default_rng(begun)
+    wanted: list[bytes] = []
+    got: list[bytes] = []
+    for size, count in bursts:
+        data = rng.integers(0, 256, (count, size), np.uint8)
+        done = 0
+        while done < count:
+            written = channel.send(data, done)
+            wanted += [row.tobytes() for row in data[done:written]]
+            if written == done or rng.random() < 0.3:  # a reader that takes some of it
+                tail, head = int(numbers[layout.UP_TAIL // 8]), int(numbers[layout.UP_HEAD // 8])
+                for n in range(tail, head if written == done else int(rng.integers(tail, head + 1))):
+                    word = int(numbers[layout.UP_RECORDS // 8 + n % RECORDS])
+                    whole, each, start = word & FIELD, word >> 20 & FIELD, 4 * (word >> 40)
+                    assert start >= GAP
+                    assert start + whole <= UP_BYTES
+                    record = seen[UP_DATA + start : UP_DATA + start + whole].tobytes()
+                    got += [record[at : at + each] for at in range(0, whole, each)]
+                    numbers[layout.UP_TAIL // 8] = n + 1
+            done = written
+    waiting = wanted[len(got) :]
+    assert got == wanted[: len(got)]
+    assert channel.held_bytes() >= sum(map(len, waiting))
+    channel.close()
+    switch_end[1].close()
+
+
+# --- rubbish ------------------------------------------------------------------------------------------------------------
+
+
+class Plain:
+    """The switch's end of two channels as plain Python, with operations that check every index."""
+
+    def __init__(self) -> None:
+        numbers = state.ports([3], [-1], [state.UDP], [64], [bytes(16)])
+        made = {**numbers, **state.arriving(ROWS, 64, channels=2), **state.leaving(256, 400_000)}
+        self.arrays = made
+        self.frame = CallFrame(state.PLACES, compiled=False)
+        state.fill(self.frame, made)
+        for c in range(2):
+            made[state.CHANNELS][c, [state.CHANNEL_SLOT, state.CHANNEL_KEY]] = SLOT, c
+        self.functions = executed("plain_channels", code.sources(), None, checked_operations())
+
+    def memory(self, c: int) -> np.ndarray:
+        at = int(self.arrays[state.CHANNELS][c, state.CHANNEL_AT])
+        return self.arrays[state.IN_ROWS][at : at + CHANNEL_BYTES]
+
+    def call(self, name: str, *arguments: int) -> int:
+        return int(self.functions[name](self.frame.handle, *arguments))
+
+
+NUMBERS = st.one_of(
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.integers(-2, RECORDS + 2),
+    st.builds(
+        lambda whole, each, start: whole | each << 20 | start << 40,
+        st.integers(0, FIELD),
+        st.sampled_from((0, 1, 42, 276, FIELD)),
+        st.one_of(st.integers(0, UP_BYTES // 4 + 2), st.integers(0, (1 << 23) - 1)),
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(("head", "record", "tail")), NUMBERS, st.integers(1, 12)), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_no_number_of_a_rank_makes_the_switch_read_or_write_elsewhere(changes: list[tuple[str, int, int]]) -> None:
+    """The other channel's memory stays as it was, and every index is within its array, which the operations check."""
+    plain = Plain()
+    other = plain.memory(1)
+    numbers = plain.memory(0)[:UP_DATA].view(np.int64)
+    made = plain.arrays
+    for what, number, n in changes:
+        if what == "head":
+            numbers[layout.UP_HEAD // 8] = number
+        elif what == "tail":
+            numbers[layout.DOWN_TAIL // 8] = number
+        else:
+            numbers[layout.UP_RECORDS // 8 : layout.UP_RECORDS // 8 + RECORDS] = number
+        taken = plain.call("take_shared", n, ROWS)
+        assert 0 <= taken <= ROWS
+        row = done = 0
+        while row < taken:
+            row, done, count = plain.functions["find_frames"](plain.frame.handle, row, taken, done, 0, 9216)
+            starts, lengths = made[state.IN_STARTS][:count], made[state.IN_LENGTHS][:count]
+            at = int(made[state.CHANNELS][0, state.CHANNEL_AT]) + UP_DATA
+            assert (starts >= at).all()
+            assert (starts + lengths <= at + UP_BYTES).all()
+        plain.functions["give_back"](plain.frame.handle)
+        # what leaves: n packets of one size
+        made[state.OUT_LENGTHS][:n] = HEADERS_BYTES + 276
+        made[state.OUT_STARTS][:n] = 0
+        made[state.NEXT_PACKET][:n] = [*range(1, n), -1]
+        plain.functions["send_shared"](plain.frame.handle, 0, SLOT, 0)
+        written = int(made[state.CHANNELS][0, state.CHANNEL_HEAD]) - int(
+            made[state.CHANNELS][0, state.CHANNEL_OTHERS_TAIL]
+        )
+        assert 0 <= written <= RECORDS
+    assert not other.any() or not other[:UP_DATA].any()
+    assert not other[UP_DATA:DOWN_DATA].any()
+
+
+def scribble(channel: Channel, writes: int, seed: int, stop: threading.Event) -> None:
+    """Writes rubbish anywhere into a channel, as fast as it can."""
+    rng = np.random.default_rng(seed)
+    control, up = channel.ring.control, channel.ring.up
+    done = 0
+    while done < writes and not stop.is_set():
+        kind = rng.integers(0, 4)
+        if kind == 0:
+            control[rng.integers(0, len(control), 64)] = rng.integers(-(1 << 62), 1 << 62, 64)
+        elif kind == 1:  # plausible records, and more of them
+            control[layout.UP_RECORDS // 8 :][rng.integers(0, RECORDS, 64)] = (
+                rng.integers(0, 70_000, 64)
+                | rng.choice((1, 42, 276), 64) << 20
+                | rng.integers(0, UP_BYTES // 4, 64) << 40
+            )
+            control[layout.UP_HEAD // 8] += int(rng.integers(0, 4))
+        elif kind == 2:
+            up[rng.integers(0, len(up), 64)] = rng.integers(0, 256, 64)
+        else:
+            control[layout.DOWN_TAIL // 8] += int(rng.integers(-1, 3))
+        done += 64
+
+
+def scribbled(writes: int, seed: int, rounds: int) -> int:
+    """Lets others sum while one scribbles. Returns: how many channels the scribbler has used up."""
+    used = 0
+    with running(compiled=True, shares=True) as switch:
+        switch.install()
+        for rank in range(WORKERS):
+            share(switch, rank)
+        expected = sums(switch, 0)[0]
+        stop = threading.Event()
+        others = UdpSocket((LOOPBACK, 0))
+
+        def run() -> None:
+            nonlocal used
+            rng = np.random.default_rng(seed)
+            while not stop.is_set():
+                channel = open_channel(switch.port.address, others.address)
+                if channel is None:
+                    time.sleep(0.01)  # the switch has not heard yet that the last one is over
+                    continue
+                used += 1
+                scribble(channel, writes, int(rng.integers(1 << 30)), stop)
+                channel.close()
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            for n in range(1, rounds):
+                got = sums(switch, 40 * n)
+                assert [len(each) for each in got[:WORKERS]] == [40] * WORKERS
+                assert got[0] == got[1] == got[2] == got[3]
+                lanes = [each[20:] for each in expected]
+                assert len(got[0]) == len(lanes)
+        finally:
+            stop.set()
+            thread.join(WAIT_S)
+            others.close()
+    return used
+
+
+def test_a_rank_that_scribbles_harms_nobody() -> None:
+    assert scribbled(20_000, seed=1, rounds=60) > 1
+
+
+# --- beginnings and ends ------------------------------------------------------------------------------------------------
+
+
+def can_have_a_channel(switch: Switch, address: Address) -> bool:
+    channel = open_channel(switch.port.address, address)
+    if channel is None:
+        return False
+    channel.close()
+    return True
+
+
+def test_channels_of_ranks_that_end_are_free_again() -> None:
+    with running(compiled=True, shares=True) as switch:
+        switch.install()
+        address = switch.sockets[0].address
+        for _ in range(2 * state.MOST_CHANNELS):
+            wait_until(lambda: can_have_a_channel(switch, address))
+        wait_until(lambda: can_have_a_channel(switch, address))
+        found: list[Channel] = []
+        for port in range(5000, 5000 + state.MOST_CHANNELS + 1):
+            channel = open_channel(switch.port.address, (LOOPBACK, port))
+            if channel is not None:
+                found.append(channel)
+                assert not can_have_a_channel(switch, (LOOPBACK, port))  # one for each address
+        assert state.MOST_CHANNELS - 1 <= len(found) <= state.MOST_CHANNELS
+        for channel in found:
+            channel.close()
+
+
+def test_a_rank_sees_at_once_that_its_switch_has_ended() -> None:
+    with running(compiled=True, shares=True) as switch:
+        channel = share(switch, 0)
+        assert not channel.is_over()
+        address = switch.port.address
+    wait_until(channel.is_over)
+    assert open_channel(address, (LOOPBACK, 5000)) is None
+    channel.close()
+
+
+def test_no_channels_where_packets_are_looked_at_one_by_one_or_nobody_wants_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for compiled, cores, shares in ((False, 1, True), (True, 2, True), (True, 1, False)):
+        with running(compiled=compiled, cores=cores, shares=shares) as switch:
+            assert open_channel(switch.port.address, (LOOPBACK, 5000)) is None
+    with running(compiled=True, shares=True) as switch:
+        monkeypatch.setenv(VARIABLE, "0")
+        assert open_channel(switch.port.address, (LOOPBACK, 5000)) is None
+
+
+def test_what_is_no_question_gets_no_channel() -> None:
+    with running(compiled=True, shares=True) as switch:
+        for data in (b"", b"x", b"x" * 64, handshake.Hello((LOOPBACK, 5000)).encode()[:-1]):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+                peer.settimeout(WAIT_S)
+                peer.connect(handshake.name_of(switch.port.address))
+                if data:
+                    peer.send(data)
+                    assert peer.recv(16) == b""
+        silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(40)]
+        for peer in silent:
+            peer.setblocking(False)
+            try:
+                peer.connect(handshake.name_of(switch.port.address))
+            except BlockingIOError:
+                break
+        for peer in silent:
+            peer.close()
+        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_another_user_gets_no_channel() -> None:
+    with running(compiled=True, shares=True) as switch:
+        host, port = switch.port.address
+        found = subprocess.run(
+            [
+                sys.executable, "-c",
+                "import os, sys; from sa_atp.net.shared_memory import handshake; os.setuid(65534); "
+                f"print(handshake.ask(({host!r}, {port}), ('127.0.0.1', 5000)))",
+            ],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        assert found.stdout == "None\n"
+
+
+def test_a_forked_child_keeps_no_channel_open() -> None:
+    with running(compiled=True, shares=True) as switch:
+        share(switch, 0)
+        child = os.fork()
+        if child == 0:
+            time.sleep(WAIT_S)
+            os._exit(0)
+        try:
+            address = switch.sockets[0].address
+            switch.sockets[0].close()
+            wait_until(lambda: can_have_a_channel(switch, address))
+        finally:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+
+
+def test_a_region_is_one_array_whatever_is_mapped_into_it() -> None:
+    region = Region(3 * 4096)
+    memory = os.memfd_create("test")
+    os.ftruncate(memory, 4096)
+    region.put(4096, 4096, memory)
+    region.bytes[4095:4098] = (1, 2, 3)
+    assert os.pread(memory, 3, 0) == bytes((2, 3, 0))
+    region.clear(4096, 4096)
+    assert region.bytes[4094:4099].tolist() == [0, 1, 0, 0, 0]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        region.put(4096, 4096, 1 << 20)
+    os.close(memory)
+    region.close()
+
+
+if __name__ == "__main__":
+    print(scribbled(int(float(sys.argv[1]) * 1e6), seed=int(time.time()), rounds=2000), "channels")
