@@ -315,7 +315,8 @@ def test_channels_of_ranks_that_end_are_free_again() -> None:
 
 def test_a_rank_sees_at_once_that_its_switch_has_ended() -> None:
     with running(compiled=True, shares=True) as switch:
-        channel = share(switch, 0)
+        channel = open_channel(switch.port.address, (LOOPBACK, 5000))
+        assert channel is not None
         assert not channel.is_over()
         address = switch.port.address
     wait_until(channel.is_over)
