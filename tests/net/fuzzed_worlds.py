@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows
 from sa_atp.net.loop import steady_loop_kernels as loop
+from sa_atp.net.shared_memory.ring_kernels import no_ring
 from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
@@ -61,7 +62,8 @@ class WorkerWorld:
         self._out = Guarded((rng.choice((7, 64, 256)), self.size), np.uint8)
         self.worker.write_over(len(self._out.array))
         self._loop = Guarded(1, dtype_of(loop.Loop))
-        self._polls, self._times, self._held = Guarded(2, np.int64), Guarded(2, np.int64), Guarded(1, np.int32)
+        self._polls, self._times, self._held = Guarded(3, np.int64), Guarded(2, np.int64), Guarded(1, np.int32)
+        self._ring = no_ring()
         self._own = [self._out, self._loop, self._polls, self._times, self._held]
         self._copies: dict[tuple[str, tuple[int, ...]], Guarded] = {}
         self._limits = {
@@ -230,7 +232,7 @@ class WorkerWorld:
         self._socket.may_read(out, question)
         memory = loop.Memory(
             polls=self._polls.array, times=self._times.array, held=self._held.array, incoming=loop.Incoming(*room),
-            outgoing=loop.Outgoing(*segmented), out=out.view(np.uint32), data=out, question=question,
+            outgoing=loop.Outgoing(*segmented), ring=self._ring, out=out.view(np.uint32), data=out, question=question,
         )  # fmt: skip
         self._built.run(self._loop.array, memory, self._copy("values", lent.values), state)
         self._built.look()

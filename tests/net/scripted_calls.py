@@ -142,7 +142,7 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "compiled", checked)
-        for name in ("_worker_kernels", "_socket_kernels", "_steady_kernels", "_steady_loop"):
+        for name in ("_worker_kernels", "_socket_kernels", "_ring_kernels", "_steady_kernels", "_steady_loop"):
             # those that the package has in this process stay its own
             patch.setattr(compiled, name, lru_cache(maxsize=1)(getattr(compiled, name).__wrapped__))
         return Built(compiled.worker_kernels(), compiled.socket_kernels(), compiled.steady_loop(), whole.array)

@@ -26,6 +26,7 @@ from sa_atp.net.shared_memory.channel import Channel
 from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, FIELD, GAP, RECORDS, UP_BYTES, UP_DATA
 from sa_atp.net.shared_memory.open_channel import VARIABLE, open_channel
 from sa_atp.net.shared_memory.region import Region
+from sa_atp.net.shared_memory.ring_kernels import WRITTEN
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.net.switch_process.datapath import code, state
 from sa_atp.protocol.packets.datagrams import Address
@@ -103,20 +104,13 @@ def test_a_ring_that_is_full_loses_packets_of_its_own_reader_only() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 9000), st.integers(1, 40)), min_size=1, max_size=30),
     st.integers(0, UP_BYTES - 1),
-    st.randoms(use_true_random=False),
 )
 @settings(max_examples=60, deadline=None)
-def test_what_a_rank_writes_is_what_the_layout_says(
-    bursts: list[tuple[int, int]], begun: int, random: "object"
-) -> None:
+def test_what_a_rank_writes_is_what_the_layout_says(bursts: list[tuple[int, int]], begun: int) -> None:
     """Records of all sizes, from any place of the ring on, as a reader sees them that knows layout.py alone."""
-    mine, switch_end = os.pipe(), socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    memory = os.memfd_create("test")
-    os.ftruncate(memory, CHANNEL_BYTES)
-    seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
+    channel, seen, close = end_of_a_channel()
     numbers = seen[:UP_DATA].view(np.int64)
-    channel = Channel((LOOPBACK, 1), switch_end[0], memory, *mine, ring_kernels())
-    channel.ring.mine[3] = begun // 64 * 64
+    channel.ring.mine[WRITTEN] = begun // 64 * 64
     rng = np.random.default_rng(begun)
     wanted: list[bytes] = []
     got: list[bytes] = []
@@ -140,8 +134,7 @@ def test_what_a_rank_writes_is_what_the_layout_says(
     waiting = wanted[len(got) :]
     assert got == wanted[: len(got)]
     assert channel.held_bytes() >= sum(map(len, waiting))
-    channel.close()
-    switch_end[1].close()
+    close()
 
 
 # --- rubbish ------------------------------------------------------------------------------------------------------------
@@ -216,6 +209,47 @@ def test_no_number_of_a_rank_makes_the_switch_read_or_write_elsewhere(changes: l
         assert 0 <= written <= RECORDS
     assert not other.any() or not other[:UP_DATA].any()
     assert not other[UP_DATA:DOWN_DATA].any()
+
+
+def end_of_a_channel() -> tuple[Channel, np.ndarray, Callable[[], None]]:
+    """A rank's end, all memory as the switch's end sees it, and what closes both."""
+    memory, bells = os.memfd_create("test"), (os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK))
+    os.ftruncate(memory, CHANNEL_BYTES)
+    seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = Channel((LOOPBACK, 1), here, memory, *bells, ring_kernels())
+
+    def close() -> None:
+        channel.close()
+        there.close()
+
+    return channel, seen, close
+
+
+@given(st.lists(st.tuples(st.sampled_from(("head", "record", "tail")), NUMBERS), max_size=40))
+@settings(max_examples=60, deadline=None)
+def test_no_number_of_a_switch_makes_a_rank_read_or_write_elsewhere(changes: list[tuple[str, int]]) -> None:
+    channel, seen, close = end_of_a_channel()
+    numbers = seen[:UP_DATA].view(np.int64)
+    data = np.zeros((7, 276), np.uint8)
+    for what, number in changes:
+        if what == "head":
+            numbers[layout.DOWN_HEAD // 8] = number
+        elif what == "tail":
+            numbers[layout.UP_TAIL // 8] = number
+        else:
+            numbers[layout.DOWN_RECORDS // 8 : layout.DOWN_RECORDS // 8 + RECORDS] = number
+        taken = channel.receive()
+        assert sum(burst.data.size for burst in taken) <= DOWN_BYTES * RECORDS
+        for burst in taken:
+            place = burst.data.__array_interface__["data"][0] - channel.ring.words.ctypes.data
+            assert 0 <= place <= DOWN_BYTES - burst.data.size
+        assert 0 <= channel.send(data) <= len(data)
+        assert 0 <= channel.held_bytes() <= UP_BYTES
+        if channel.fall_asleep():
+            channel.wake_up(False)
+    assert not seen[layout.DOWN_DATA :].any()
+    close()
 
 
 def scribble(channel: Channel, writes: int, seed: int, stop: threading.Event) -> None:

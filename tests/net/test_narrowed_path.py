@@ -5,6 +5,7 @@ import sys
 
 from helpers.needs import VETH
 
+from sa_atp.net.shared_memory.open_channel import VARIABLE
 from sa_atp.net.sockets import namespace
 
 TIMEOUT_S = 200.0
@@ -44,7 +45,7 @@ with tempfile.TemporaryDirectory() as folder, Group(together=True) as group:
 
 @VETH
 def test_a_way_that_has_become_too_narrow_is_named_on_every_rank() -> None:
-    command = namespace.inside(sys.executable, "-c", SCRIPT)
+    command = namespace.inside("env", f"{VARIABLE}=0", sys.executable, "-c", SCRIPT)  # packets that have a length
     done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done.stderr
     one, other = done.stdout.splitlines()
