@@ -1,4 +1,4 @@
-"""The memory that a switch and one rank share, a *channel*: a ring of datagrams in each direction. (protocol section 9.3)
+"""The memory that a switch and one rank share, a *channel*: a ring of datagrams in each direction.
 
     offset          written by
     UP_HEAD         rank       records that the rank has written

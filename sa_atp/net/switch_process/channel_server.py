@@ -1,4 +1,4 @@
-"""Gives the ranks on this machine channels: shared memory in place of a UDP port's socket. (protocol section 9.3)"""
+"""Gives the ranks on this machine channels: shared memory in place of a UDP port's socket."""
 
 import contextlib
 import fcntl
