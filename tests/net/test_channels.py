@@ -202,7 +202,7 @@ def test_no_number_of_a_rank_makes_the_switch_read_or_write_elsewhere(changes: l
         made[state.OUT_LENGTHS][:n] = HEADERS_BYTES + 276
         made[state.OUT_STARTS][:n] = 0
         made[state.NEXT_PACKET][:n] = [*range(1, n), -1]
-        plain.functions["send_shared"](plain.frame.handle, 0, SLOT, 0)
+        plain.functions["send_shared"](plain.frame.handle, 0, SLOT, 0, n)
         written = int(made[state.CHANNELS][0, state.CHANNEL_HEAD]) - int(
             made[state.CHANNELS][0, state.CHANNEL_OTHERS_TAIL]
         )

@@ -41,7 +41,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
         run.fragments = _fragments(workers)
-        run.shares_memory = all(worker.get("shares_memory", False) for worker in workers)
+        run.shares_memory = _shares(workers)
     run.help = _help(run.iterations, workers)
     run.device_cores = sum(worker.get("device_cores", 0.0) for worker in workers)
     pattern = straggler_pattern(plan)
@@ -157,14 +157,21 @@ def check_agreement(workers: list[dict[str, Any]]) -> tuple[int, int]:
     return len(sums), sum(first.get(step) != hashed for step, hashed in sums)
 
 
+def _shares(workers: list[dict[str, Any]]) -> bool:
+    """Whether all workers shared memory with the switch."""
+    return all(worker.get("shares_memory", False) for worker in workers)
+
+
 def _fragments(workers: list[dict[str, Any]]) -> dict[str, int]:
-    server = workers[0]["server"] or {}
+    server, first = workers[0]["server"] or {}, workers[0]["stats"]
+    at_ps = int(server.get("finished_here", 0))
     return {
         "sent": sum(w["stats"]["fragments_sent"] for w in workers),
         "retransmitted": sum(w["stats"]["retransmitted"] for w in workers),
         "on_behalf": sum(w["stats"]["on_behalf"] for w in workers),
-        "in_switch": int(server.get("results_kept", 0)),
-        "at_ps": int(server.get("finished_here", 0)),
+        # with shared memory the parameter server does not get all copies of results
+        "in_switch": max(int(server.get("results_kept", 0)), first["results"] - at_ps if _shares(workers) else 0),
+        "at_ps": at_ps,
         "collisions": int(server.get("added", 0)),
     }
 

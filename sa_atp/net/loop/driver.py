@@ -86,6 +86,7 @@ class Driver:
             self._poll.register(descriptor, select.POLLIN)
         self._may_sleep = True  # whether the switch rings, if something arrives by shared memory
         self._open_channel: Callable[[], Channel | None] | None = None
+        self._spares = False  # whether the switch may leave out what others get as well
         self._seek_us = 0  # when a channel that was lost is looked for again
         self._due_us: int | None = UNKNOWN  # when there is something to do, seen after the last turn
         self._due_slept_us: int | None = UNKNOWN  # ... as the loop's own thread knew it when it began to wait
@@ -118,6 +119,7 @@ class Driver:
 
     def _use_channel(self, channel: Channel) -> None:
         self.socket.channel = channel
+        channel.spare(self._spares)
         for descriptor in (channel.bell, channel.peer):
             self._descriptors.append(descriptor)
             self._poll.register(descriptor, select.POLLIN)
@@ -137,6 +139,12 @@ class Driver:
         self.socket.drop_channel()
         self._may_sleep = True
         self._seek_us = now_us()
+
+    def spare(self, wanted: bool) -> None:
+        """See Channel.spare; in the loop."""
+        self._spares = wanted
+        if self.socket.channel is not None:
+            self.socket.channel.spare(wanted)
 
     def _seek_channel(self) -> None:
         """Asks for another channel now and then, after one was lost."""

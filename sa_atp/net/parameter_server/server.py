@@ -93,11 +93,19 @@ class ServerProcess:
     def stop(self) -> None:
         self._driver.stop()
 
+    def _all_are_here(self) -> bool:
+        """Whether all members of all jobs are on this machine: what the switch sends them by shared memory is not lost, and
+        who has missed a result all the same gets it from another rank (protocol section 5.7).
+        """
+        running = [job for job in self.server.jobs.values() if job.state is State.RUNNING]
+        return all(member.address[0] == self.address[0] for job in running for member in job.members.values())
+
     def _take_events(self) -> None:
         self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
         too_long = mtu.take_exceeded(self._driver.socket)
         if too_long is not None:
             self.server.path_narrowed(*too_long)
+        self._driver.spare(self._all_are_here())
         while (event := self.server.next_event()) is not None:
             job = self.server.jobs.get(event.number) if isinstance(event, Retire) else None
             if job is not None and job.epoch == event.epoch:

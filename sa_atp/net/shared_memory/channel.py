@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows
-from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, RECORDS, UP_BYTES, UP_DATA
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, RECORDS, SPARES, UP_BYTES, UP_DATA
 from sa_atp.net.shared_memory.ring_kernels import BELL, BROKEN, DOORBELL, MINE, SENDER, Ring
 from sa_atp.net.sockets.compiled_bursts import MESSAGES, bursts_in
 from sa_atp.net.sockets.mmsg import sender_of
@@ -61,6 +61,10 @@ class Channel:
         with contextlib.suppress(BlockingIOError):
             return not self._peer.recv(1)  # it never says anything else
         return False
+
+    def spare(self, wanted: bool) -> None:
+        """Has the switch leave out packets that others get as well, while some wait here already: or not any more."""
+        self.ring.control[SPARES // 8] = wanted
 
     def has_arrived(self) -> bool:
         return bool(self._kernels.has_arrived(self.ring))

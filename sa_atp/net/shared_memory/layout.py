@@ -7,6 +7,7 @@
     DOWN_TAIL       rank       ... and of these, records that the rank has taken
     SWITCH_SLEEPS   switch     1: ring the doorbell after writing
     RANK_SLEEPS     rank       odd: ring the bell after writing; it grows by one whenever the rank falls asleep or wakes up
+    SPARES          rank       1: packets that others get as well may be left out while SPARED_BYTES wait for the rank
     UP_RECORDS      rank       int64[RECORDS], see below
     DOWN_RECORDS    switch     int64[RECORDS]
     UP_DATA         rank       uint8[UP_BYTES]
@@ -21,9 +22,8 @@ A reader believes nothing that it has not compared with its bounds, and a writer
 writer that finds all taken goes on at the beginning of the data, so only as much memory is used as datagrams wait.
 """
 
-UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, RANK_SLEEPS = range(
-    0, 6 * 64, 64
-)  # each in a cache line of its own
+# each in a cache line of its own
+UP_HEAD, UP_TAIL, DOWN_HEAD, DOWN_TAIL, SWITCH_SLEEPS, RANK_SLEEPS, SPARES = range(0, 7 * 64, 64)
 RECORDS = 512  # a power of two
 UP_RECORDS, DOWN_RECORDS, UP_DATA = 4096, 4096 + 8 * RECORDS, 4096 + 16 * RECORDS
 # Powers of two, at most 32 MB. Down, all results of the slots of a job may wait, while a rank does not run.
@@ -33,6 +33,7 @@ CHANNEL_BYTES = DOWN_DATA + DOWN_BYTES + 4096
 FIELD_BITS = 20
 FIELD = (1 << FIELD_BITS) - 1
 GAP = 64
+SPARED_BYTES = 1 << 19
 MOST_UP, MOST_DOWN = FIELD, 256 << 10  # bytes of a record
 VERSION = 1
 SAFE_BYTES = DOWN_BYTES * 3 // 4  # of results, that surely fit: some room is skipped where the data end

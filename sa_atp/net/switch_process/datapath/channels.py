@@ -23,6 +23,8 @@ from sa_atp.net.shared_memory.layout import (
     MOST_UP,
     RANK_SLEEPS,
     RECORDS,
+    SPARED_BYTES,
+    SPARES,
     SWITCH_SLEEPS,
     UP_BYTES,
     UP_DATA,
@@ -223,10 +225,18 @@ def write_record(s: int, c: int, begun: int, at: int, count: int, size: int) -> 
 
 
 @inner
-def send_shared(s: int, c: int, slot: int, k: int) -> None:
+def is_copy(s: int, k: int, packets: int) -> bool:
+    """Whether another packet has the same body as packet k. Args: packets: that leave; copies are neighbours."""
+    out_starts = array_i64_1(s, OUT_STARTS)
+    start = out_starts[k]
+    return (k > 0 and out_starts[k - 1] == start) or (k + 1 < packets and out_starts[k + 1] == start)
+
+
+@inner
+def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
     """Writes a flow's packets, from packet k on, into a channel; those for which there is no room are lost.
 
-    Args: slot: of the port.
+    Args: slot: of the port. packets: that leave, in all.
     """
     channels = array_i64_2(s, CHANNELS)
     in_rows = array_u8_1(s, IN_ROWS)
@@ -242,12 +252,13 @@ def send_shared(s: int, c: int, slot: int, k: int) -> None:
     if oldest == written:  # the beginning is likely to be in the cache
         written = -(-written // DOWN_BYTES) * DOWN_BYTES
         oldest = written
+    spares = load_shared(in_rows, channels[c, CHANNEL_AT] + SPARES) != 0
     begun, at, size, count = written, 0, 0, 0  # of the record that is being written
     while k >= 0:
         payload = out_lengths[k] - HEAD_BYTES
         packet = k
         k = next_packet[k]
-        if payload <= 0:
+        if payload <= 0 or (spares and written - oldest > SPARED_BYTES and is_copy(s, packet, packets)):
             continue
         if count > 0 and (payload != size or (count + 1) * size > MOST_DOWN or at + (count + 1) * size > DOWN_BYTES):
             write_record(s, c, begun, at, count, size)
@@ -284,8 +295,8 @@ def send_shared(s: int, c: int, slot: int, k: int) -> None:
 
 
 @inner
-def send_to_channels(s: int, slot: int) -> None:
-    """Sends a port's flows that have channels; the others are left."""
+def send_to_channels(s: int, slot: int, packets: int) -> None:
+    """Sends a port's flows that have channels; the others are left. Args: packets: that leave, in all."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     flow_keys = array_i64_1(s, FLOW_KEYS)
     next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
@@ -298,7 +309,7 @@ def send_to_channels(s: int, slot: int) -> None:
         following = next_flow_of[flow]
         c = channel_of(s, flow_keys[flow])
         if c >= 0:
-            send_shared(s, c, slot, flow_firsts[flow])
+            send_shared(s, c, slot, flow_firsts[flow], packets)
         else:
             next_flow_of[flow] = -1
             if port_first_flow[slot] < 0:

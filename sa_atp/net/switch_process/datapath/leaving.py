@@ -394,6 +394,6 @@ def send_all(s: int, count: int, cpu_port: int) -> None:
     channels = array_i64_2(s, CHANNELS)
     for slot in range(len(port_fds)):
         if len(channels) > 0 and port_first_flow[slot] >= 0:
-            send_to_channels(s, slot)
+            send_to_channels(s, slot, count)
         if port_first_flow[slot] >= 0:
             send_port(s, slot)
