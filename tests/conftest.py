@@ -21,6 +21,11 @@ ANYWHERE = (
     "protocol/batches", "protocol/help", "protocol/job", "protocol/numbers", "protocol/rank", "protocol/server", "steps",
 )  # fmt: skip
 
+# Where all ways are gone through, a test that the way `fresh` can run runs there alone (mark `fresh`): it is an ordinary
+# user's, with the newest libraries. Those that need something that it may lack run here, and these folders' in both, because
+# their libraries differ: with p4runtime-shell there is an old protobuf.
+IN_BOTH = ("switches/p4runtime", "switches/control", "switches/embedded/p4runtime_server")
+
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
 LONG = ("lab/runs", "docs", "scripts", "train")
@@ -44,6 +49,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         path = item.path.relative_to(here)
         if not any(path.is_relative_to(place) for place in ANYWHERE):
             item.add_marker("machine")
+            if not any(path.is_relative_to(place) for place in IN_BOTH) and item.get_closest_marker("needs") is None:
+                item.add_marker("fresh")
         if any(WITH_MININET.intersection(mark.args) for mark in item.iter_markers("needs")):
             item.add_marker("mininet")
     if "minutes" not in config.option.markexpr:  # those run where they are asked for

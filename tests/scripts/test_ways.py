@@ -117,6 +117,9 @@ def test_one(): assert "FAIL" not in os.environ
 @pytest.mark.mininet
 def test_two(): pytest.skip("no sun: wait for the day")
 def test_three(): pass
+@pytest.mark.machine
+@pytest.mark.fresh
+def test_four(): pass
 """
 # The other machine is this one, with a variable.
 FRESH_HERE = """
@@ -135,7 +138,7 @@ def ways(checkout: Checkout) -> Checkout:
     (checkout.root / "tests").mkdir()
     (checkout.root / "tests" / "test_it.py").write_text(TESTS)
     (checkout.root / "scripts" / "lib" / "fresh.sh").write_text(FRESH_HERE)
-    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    mininet\n")
+    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    fresh\n    mininet\n")
     return checkout
 
 
@@ -154,7 +157,7 @@ def test_only_what_has_a_mark(ways: Checkout) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     steps = [line for line in done.stdout.splitlines() if line.startswith("--- ") and not line.endswith(" s")]
     assert steps == ["--- pytest"]
-    assert "Skipped: 1 of 2 tests" in done.stdout
+    assert "Skipped: 1 of 3 tests" in done.stdout
     nothing = ways.run("scripts/test", "--only", "machine", "-k", "three")
     assert nothing.returncode == 0, nothing.stdout
     wrong = ways.run("scripts/test", "--only")
@@ -184,9 +187,9 @@ def test_as_on_a_fresh_machine_there_is_no_shell(ways: Checkout) -> None:
 
 def test_results_are_left_where_they_are_wanted(ways: Checkout, tmp_path: Path) -> None:
     assert ways.run("scripts/test", "--results", "there.xml", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "there.xml").read_text().count("<testcase") == 3
+    assert (tmp_path / "there.xml").read_text().count("<testcase") == 4
     assert ways.run("scripts/test", "--fresh", "--results", "fresh.xml", cwd=tmp_path).returncode == 0
-    assert (tmp_path / "fresh.xml").read_text().count("<testcase") == 2
+    assert (tmp_path / "fresh.xml").read_text().count("<testcase") == 3
 
 
 @pytest.mark.needs("root")
@@ -195,7 +198,7 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("=== ") and "scripts/test" in line] == [
-        "=== here: scripts/test ",
+        "=== here: scripts/test --but fresh",
         next(line for line in lines if line.startswith("=== fresh: scripts/test --fresh --in ")),
         "=== mininet: scripts/test --mininet --only mininet or minutes",
     ]
@@ -203,16 +206,16 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
     assert lines[at:-2] == [
         "Skipped here: 1 of 3 tests",
         "     1  no sun: wait for the day",
-        "Skipped fresh: 2 of 2 tests",
+        "Skipped fresh: 2 of 3 tests",
         "     1  no moon there: wait for the night",
         "     1  no sun: wait for the day",
         "Skipped mininet: 1 of 1 tests",
         "     1  no sun: wait for the day",
-        "Skipped in every way: 1 of 3 tests",
+        "Skipped in every way: 1 of 4 tests",
         "     1  no sun: wait for the day",
     ]
     assert lines[-2].startswith("All passed in ")
-    assert lines[-1] == "2 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "3 passed, 0 failed, 1 skipped"
 
 
 @pytest.mark.needs("root")
@@ -221,7 +224,7 @@ def test_a_failure_in_one_way_fails_all(ways: Checkout) -> None:
     done = ways.run(".ci/run", "-q", variables=path_with(ways, *MININET))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2].endswith(": fresh")
-    assert done.stdout.splitlines()[-1] == "1 passed, 1 failed, 1 skipped"
+    assert done.stdout.splitlines()[-1] == "2 passed, 1 failed, 1 skipped"
 
 
 @pytest.mark.needs("an ordinary user")
@@ -230,7 +233,7 @@ def test_where_mininet_cannot_be_had_the_list_says_so(ways: Checkout) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Mininet makes network namespaces: run this as root" in done.stderr
     assert done.stdout.splitlines()[-3:-1][0] == "Not done: the tests with Mininet, see above"
-    assert done.stdout.splitlines()[-1] == "2 passed, 0 failed, 1 skipped"
+    assert done.stdout.splitlines()[-1] == "3 passed, 0 failed, 1 skipped"
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
