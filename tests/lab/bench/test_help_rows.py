@@ -7,15 +7,7 @@ from sa_atp.lab.bench.help import MOST_WORSE, HelpRow, markdown, measure_one, se
 from sa_atp.lab.bench.help_settings import table
 
 COMMITTED = help_rows()
-QUICK = (
-    "8 workers, random",
-    "16 workers, one slow",
-    "20M, one slow",
-    "round trip of 20 micro-batches, one slow",
-    "round trip of 1 micro-batches, nobody slow",
-    "100M, loss 1 %, nobody slow",
-    "heterogeneous links, nobody slow",
-)
+QUICK = ("8 workers, random", "16 workers, one slow", "round trip of 1 micro-batches, nobody slow")
 
 
 def test_the_committed_table_has_all_settings_and_its_document_says_the_same() -> None:

@@ -51,8 +51,16 @@ def texts(made: Any) -> list[tuple[str, Any]]:
     return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in found]
 
 
-@pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
+NARROW_CASES = ("demo", "one step", "extreme straggler", "ten policies, eight workers", "sixteen workers", "repetitions")
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        *(pytest.param(name, WIDE, id=f"{name}-wide") for name in CASES if name != "many steps"),
+        *(pytest.param(name, NARROW, id=f"{name}-narrow") for name in NARROW_CASES),
+    ],
+)
 def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: FigureLayout) -> None:
     result = CASES[name]()
     for kind in FIGURES:
