@@ -64,7 +64,8 @@ def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default
     allowed = limits.get("one_of")
     allowed = allowed() if callable(allowed) else allowed
     if allowed is not None and value not in allowed:
-        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}")
+        close = meant(value, allowed) if isinstance(value, str) else ""
+        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}{close}")
     if "between" in limits:
         low, high = limits["between"]
         if not low <= value <= high:

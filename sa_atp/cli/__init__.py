@@ -15,18 +15,17 @@ EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
 
 
 def build_parser() -> "argparse.ArgumentParser":
-    import argparse
     import importlib
     import pkgutil
 
-    import sa_atp
+    from sa_atp.cli.parts.parser import Parser, Version
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sa-atp",
         description="In-network aggregation that survives stragglers: switch, transport, testbed.",
         epilog="docs/glossary.md explains the words: slot, leaf, steal, ...",
     )
-    parser.add_argument("--version", action="version", version=f"sa-atp {sa_atp.__version__}")
+    parser.add_argument("--version", action=Version)
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
     for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.ispkg):
         importlib.import_module(f"{__name__}.{module}").add(subparsers)

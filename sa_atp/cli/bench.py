@@ -1,8 +1,9 @@
 """`sa-atp bench`: benchmarks on this machine, some beside a peer (Gloo, BMv2), and others in virtual time."""
 
-import argparse
 import importlib
 from typing import Any
+
+from sa_atp.cli.parts.parser import Parser
 
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
@@ -26,7 +27,7 @@ def add(subparsers: Any) -> None:
         commands.add_parser(name, help=what, description=f"Measures {what}.", module=module)
 
 
-class _LazyParser(argparse.ArgumentParser):
+class _LazyParser(Parser):
     """A parser that imports its benchmark only when the user calls it, so that other commands start faster."""
 
     def __init__(self, *, module: str, **options: Any) -> None:
