@@ -1,4 +1,4 @@
-"""The command `sa-atp`. Each subcommand is a module here with a function `add(subparsers)`.
+"""The command `sa-atp`. Each subcommand is a module with a function `add(subparsers)`, here or in `experiments`.
 
 Everything is imported within `main`, so that Ctrl-C ends quietly from the first moment on.
 """
@@ -18,6 +18,7 @@ def build_parser() -> "argparse.ArgumentParser":
     import importlib
     import pkgutil
 
+    from sa_atp.cli import experiments
     from sa_atp.cli.parts.parser import Parser, Version
 
     parser = Parser(
@@ -27,8 +28,12 @@ def build_parser() -> "argparse.ArgumentParser":
     )
     parser.add_argument("--version", action=Version)
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.ispkg):
-        importlib.import_module(f"{__name__}.{module}").add(subparsers)
+    packages = ((__name__, __path__), (experiments.__name__, experiments.__path__))
+    modules = [
+        (m.name, f"{name}.{m.name}") for name, path in packages for m in pkgutil.iter_modules(path) if not m.ispkg
+    ]
+    for _, module in sorted(modules):
+        importlib.import_module(module).add(subparsers)
     return parser
 
 

@@ -213,7 +213,14 @@ sys.exit(main(["run", "no such plan"]))
 
 @pytest.mark.parametrize(
     "at",
-    ["argparse", "sa_atp.basics.errors", "sa_atp.cli.bench", "sa_atp.cli.up", "sa_atp.switches.artefacts", "numpy"],
+    [
+        "argparse",
+        "sa_atp.basics.errors",
+        "sa_atp.cli.experiments.bench",
+        "sa_atp.cli.up",
+        "sa_atp.switches.artefacts",
+        "numpy",
+    ],
 )
 def test_ctrl_c_while_it_starts(at: str) -> None:
     done = subprocess.run([sys.executable, "-c", PRESS, at, ""], capture_output=True, text=True, check=False)
