@@ -53,6 +53,7 @@ TRAIN_PY = writes("train.py", TRAIN)
 SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
     Scene(((CLI, "sa-atp run demo --set straggler"),)),
+    Scene(((CLI, "sa-atp run demo --backend sim --out"),)),
     Scene(((CLI, "sa-atp plans"),), before=("mkdir build",)),
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),

@@ -8,6 +8,8 @@ from sa_atp.lab.runs.records import RunResult
 
 NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
 
+MOST_SHOWN = 16  # entries of a list in a plan, such as a trace; manifest.json has all
+
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
@@ -88,6 +90,16 @@ def slower(slowdown: float, significant: int = 3) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{number(count)}{NBSP}{noun}{'' if count == 1 else 's'}"
+
+
+def setting(value: object) -> str:
+    """A value of a plan as it is shown, lists without most of their entries if they are long; None gives a dash."""
+    if isinstance(value, list | tuple):
+        more = f", … {number(len(value))} in all" if len(value) > MOST_SHOWN else ""
+        return "[" + ", ".join(map(setting, value[:MOST_SHOWN])) + more + "]"
+    if value is None:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def situation(result: RunResult) -> str:
