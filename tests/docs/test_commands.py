@@ -77,6 +77,7 @@ SCENES = (
     Scene(((CLI, "sa-atp log"),), before=(TRAIN_PY, "sa-atp up --workers 1 --log decisions -- python train.py")),
     Scene(((CLI, "sa-atp doctor"),), beside=("sa-atp up --workers 2", program(MEMBER))),
     Scene(((CLI, "sa-atp clean"),)),
+    Scene(((CLI, "sa-atp completion"),), before=("mkdir build",)),
     Scene(((EMBEDDED, "sa-atp switch   "),)),
     Scene(((EMBEDDED, "sa-atp switch --plain"),)),
 )

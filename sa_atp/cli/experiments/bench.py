@@ -34,7 +34,7 @@ class _LazyParser(Parser):
         super().__init__(**options)
         self._module: str | None = module
 
-    def _add_arguments(self) -> None:
+    def load(self) -> None:
         if self._module is not None:
             benchmark = importlib.import_module(self._module)
             self._module = None
@@ -42,5 +42,5 @@ class _LazyParser(Parser):
             self.set_defaults(run=benchmark.run)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        self._add_arguments()
+        self.load()
         return super().parse_known_args(*arguments, **options)

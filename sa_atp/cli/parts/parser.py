@@ -8,6 +8,11 @@ from sa_atp.basics.words import meant
 
 
 class Parser(argparse.ArgumentParser):
+    """The parser of a command."""
+
+    def load(self) -> None:
+        """Adds arguments that are added when they are needed, such as those of a benchmark. Most parsers have none."""
+
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raises: ArgumentError: the value is none of the action's choices; with the closest one of them."""
         try:

@@ -65,6 +65,8 @@ def run(
     elif plan.run.backend == "mininet":
         from sa_atp.lab.backends.mininet import run as mininet
 
+        if plan.topology.kind == "file":
+            result.manifest["worker_mbps"] = mininet.worker_mbps(plan, Path(plan_path))
         result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress, log)
     else:
         result.runs = simulated.run(plan, progress, turns, log)

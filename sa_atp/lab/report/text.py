@@ -2,6 +2,7 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 
 from sa_atp.lab import policies
 from sa_atp.lab.runs.records import RunResult
@@ -102,13 +103,25 @@ def setting(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def slow_links(result: RunResult) -> dict[int, float]:
+    """By worker, how many times slower its link is than the fastest, if it always is; without congestion."""
+    if result.backend == "local":
+        return {}  # it has no links
+    # a run on the network of a file has the rates of its links in the manifest
+    rates = result.manifest.get("worker_mbps") or result.plan.topology.worker_mbps
+    workers = dict(enumerate(rates[: result.plan.topology.workers]))
+    return {worker: max(workers.values()) / rate for worker, rate in workers.items() if rate < max(workers.values())}
+
+
 def situation(result: RunResult) -> str:
     """The stragglers of a run, from its records: "with one worker 4× slower"."""
     straggler = result.plan.straggler
-    if straggler.by == "congestion" and straggler.pattern == "constant":
-        links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
-        return f"with {links}, {slower(straggler.slowdown)}"
     found = []
+    if links := slow_links(result):
+        found.append(f"{in_words(len(links))} link{'' if len(links) == 1 else 's'} {_range(links.values())}")
+    if straggler.by == "congestion" and straggler.pattern == "constant":
+        congested = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
+        found.append(f"{congested}, {slower(straggler.slowdown)}")
     slow = _slow_workers(result)
     patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
     if any(patterns):
@@ -146,8 +159,7 @@ def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
 
 def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     factors = [f for pattern in patterns for _, f in pattern]
-    low, high = min(factors), max(factors)
-    how = slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
+    how = _range(factors)
     if len(set(patterns)) == 1:
         all_slow = len(patterns[0]) == workers and workers > 1
         who = f"all {in_words(workers)} workers" if all_slow else _workers(len(patterns[0]))
@@ -156,6 +168,12 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
         same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
         return f"one worker {how}" if same else f"one worker in each step {how}, not always the same one"
     return f"some workers {how} at times"
+
+
+def _range(factors: Collection[float]) -> str:
+    """2× to 8× slower."""
+    low, high = min(factors), max(factors)
+    return slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
 
 
 def _short(value: float, significant: int) -> str:

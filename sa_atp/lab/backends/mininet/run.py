@@ -40,6 +40,14 @@ def check(plan: Plan, plan_path: Path) -> NetworkLayout:
     return layout
 
 
+def worker_mbps(plan: Plan, plan_path: Path) -> list[float | None]:
+    """The rate of each worker's link, by rank, as `topology.worker_mbps`. Raises: UserError."""
+    layout = topologies.of_plan(plan, plan_path.parent)
+    rates = {cable.node: cable.quality.rate_mbps for cable in layout.cables}
+    rates |= {cable.other: cable.quality.rate_mbps for cable in layout.cables}
+    return [rates[worker.name] for worker in layout.workers()]
+
+
 def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
