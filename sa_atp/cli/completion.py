@@ -50,7 +50,7 @@ def script(shell: str) -> str:
             action.complete = plans  # type: ignore[attr-defined]
         elif action.type is Path:
             action.complete = shtab.DIRECTORY if action.metavar in FOLDERS else shtab.FILE  # type: ignore[attr-defined]
-    return str(shtab.complete(parser, shell=shell, preamble=functions))
+    return str(shtab.complete(parser, shell=shell, preamble=functions[shell]))
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

@@ -53,9 +53,10 @@ def check_settings(plan: Plan, backend: str) -> None:
     """Raises: UserError: the plan has a setting that the backend does not run (`only_on`, `values_only_on` in plan.py)."""
     for policy in plan.run.policies:
         _check_runs(f"run.policies = {policy!r}", policies.find(policy).backends, backend)
-    for name, kind in TABLES.items():
-        for field in dataclasses.fields(kind):
-            value = getattr(getattr(plan, name), field.name)
+    for name in TABLES:
+        table = getattr(plan, name)
+        for field in dataclasses.fields(table):
+            value = getattr(table, field.name)
             on = field.metadata.get("only_on", BACKENDS) if value != field.default else BACKENDS
             if isinstance(value, str):
                 on = field.metadata.get("values_only_on", {}).get(value, on)

@@ -118,10 +118,9 @@ def situation(result: RunResult) -> str:
     straggler = result.plan.straggler
     found = []
     if links := slow_links(result):
-        found.append(f"{in_words(len(links))} link{'' if len(links) == 1 else 's'} {_range(links.values())}")
+        found.append(f"{_counted(len(links), 'link')} {_range(links.values())}")
     if straggler.by == "congestion" and straggler.pattern == "constant":
-        congested = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
-        found.append(f"{congested}, {slower(straggler.slowdown)}")
+        found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}")
     slow = _slow_workers(result)
     patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
     if any(patterns):
@@ -132,10 +131,12 @@ def situation(result: RunResult) -> str:
         found.append(f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of all workers' steps")
     elif paused:
         often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
-        found.append(f"{_workers(len(paused))} pausing for {duration(straggler.pause_s, short=True)} in {often}")
+        found.append(
+            f"{_counted(len(paused), 'worker')} pausing for {duration(straggler.pause_s, short=True)} in {often}"
+        )
     if straggler.pattern == "contention" and straggler.workers:
-        links = f"{in_words(len(straggler.workers))} link{'' if len(straggler.workers) == 1 else 's'}"
-        found.append(f"{links} contended at times, {percent(straggler.share)} left")
+        contended = _counted(len(straggler.workers), "link")
+        found.append(f"{contended} contended at times, {percent(straggler.share)} left")
     return f"with {' and '.join(found)}" if found else "with no straggler"
 
 
@@ -162,7 +163,7 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     how = _range(factors)
     if len(set(patterns)) == 1:
         all_slow = len(patterns[0]) == workers and workers > 1
-        who = f"all {in_words(workers)} workers" if all_slow else _workers(len(patterns[0]))
+        who = f"all {in_words(workers)} workers" if all_slow else _counted(len(patterns[0]), "worker")
         return f"{who} {how}"
     if all(len(pattern) == 1 for pattern in patterns):
         same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
@@ -181,8 +182,8 @@ def _short(value: float, significant: int) -> str:
     return f"{float(f'{value:.{significant}g}'):g}"
 
 
-def _workers(number: int) -> str:
-    return f"{in_words(number)} worker{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{in_words(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _ordinal(number: int) -> str:

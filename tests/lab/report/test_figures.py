@@ -183,8 +183,9 @@ def test_the_users_settings_do_not_matter() -> None:
         assert made.axes[0].get_facecolor() == (1, 1, 1, 1)
 
 
-@pytest.mark.parametrize("name", ["demo", "ten policies", "slow link", "sixteen workers"])
-@pytest.mark.parametrize("width_in", [3.4, 6.0, 14.0])
+@pytest.mark.parametrize(
+    ("name", "width_in"), [("demo", 14.0), ("ten policies", 3.4), ("slow link", 3.4), ("sixteen workers", 6.0)]
+)
 def test_figures_of_another_size(name: str, width_in: float) -> None:
     """They are as wide as was said, and their titles and legends stay within them."""
     for kind in FIGURES:

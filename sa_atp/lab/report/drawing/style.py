@@ -214,7 +214,7 @@ def _figure_class() -> Any:
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:
-            return _png(self, DPI)
+            return _png(self)
 
     return Shown
 
@@ -290,10 +290,10 @@ def save(made: "Figure", path: Path) -> Path:
 
     Raises: UserError.
     """
-    encode = {".png": lambda: _png(made, DPI), ".svg": lambda: _svg(made), ".pdf": lambda: _pdf(made)}[path.suffix]
+    encoders = {".png": _png, ".svg": _svg, ".pdf": _pdf}
 
     def write(part: Path) -> None:
-        part.write_bytes(encode())
+        part.write_bytes(encoders[path.suffix](made))
 
     return write_file(path, write)
 
@@ -324,7 +324,7 @@ def _pdf(made: "Figure") -> bytes:
     return out.getvalue()
 
 
-def _png(made: "Figure", dpi: int) -> bytes:
+def _png(made: "Figure", dpi: int = DPI) -> bytes:
     """A figure as PNG, drawn once (`Figure.savefig` draws twice). Later files have the same layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
