@@ -9,7 +9,7 @@ from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.experiments.result import Result
-from sa_atp.lab.experiments.run import load
+from sa_atp.lab.experiments.run import SWEEP, load
 from sa_atp.lab.plans.plan import placed, with_lanes
 from sa_atp.lab.report import comparing, stats
 from sa_atp.lab.report.comparing import Comparison
@@ -40,6 +40,8 @@ def load_runs(folders: Sequence[Path]) -> list[RunToCompare]:
     for n, folder in enumerate(folders):
         if real[n] in real[:n]:
             raise UserError(f"{folder}: given twice")
+        if (folder / SWEEP).is_file():
+            raise UserError(f"{folder}: the folder of a sweep: name its points, which are in {folder / 'points'}")
     results = [load(folder) for folder in folders]
     names = _names([Path(each) for each in real])
     return [RunToCompare(name, result) for name, result in zip(names, results, strict=True)]

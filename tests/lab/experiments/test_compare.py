@@ -138,7 +138,7 @@ def test_folders_that_cannot_be_compared(folders: list[Path], tmp_path: Path) ->
         ([folders[0], folders[1], tmp_path / "link"], "link: given twice"),
         ([folders[0], tmp_path / "nowhere"], "nowhere: not the folder of a finished run: there is no such folder"),
         ([folders[0], tmp_path / "unfinished"], "unfinished: not the folder of a finished run: it has no run.json"),
-        ([tmp_path / "sweep", folders[0]], "sweep: the folder of a sweep: experiment.load_sweep reads it"),
+        ([tmp_path / "sweep", folders[0]], f"name its points, which are in {tmp_path / 'sweep' / 'points'}"),
     ):
         with pytest.raises(UserError, match=f"{re.escape(said)}$"):
             compare.load_runs(wanted)
