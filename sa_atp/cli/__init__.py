@@ -24,7 +24,7 @@ def build_parser() -> "argparse.ArgumentParser":
     parser = Parser(
         prog="sa-atp",
         description="In-network aggregation that survives stragglers: switch, transport, testbed.",
-        epilog="docs/glossary.md explains the words: slot, leaf, steal, ...",
+        epilog="docs/cli.md explains the commands, docs/glossary.md the words: slot, leaf, steal, ...",
     )
     parser.add_argument("--version", action=Version)
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
