@@ -5,7 +5,10 @@ which reads records and messages, says neither the value nor the choices, and so
 are loaded; with it this file would be longer.
 """
 
+import ast
 import dataclasses
+import inspect
+import itertools
 import json
 import typing
 from collections.abc import Mapping
@@ -19,7 +22,8 @@ from sa_atp.basics.words import meant
 def setting(default: Any, **limits: Any) -> Any:
     """A field with a default and limits: one_of=..., between=(low, high), each=(low, high) for lists.
 
-    Args: limits: `one_of` may be a function that returns the values, if they are not known yet.
+    Args: limits: `one_of` may be a function that returns the values, if they are not known yet. Others are kept for those
+        who read the field's metadata.
     """
     if isinstance(default, list | tuple):
         return field(default=tuple(default), metadata=limits)
@@ -31,6 +35,20 @@ def limits(kind: Any, name: str) -> tuple[Any, Any]:
     found = next(f for f in dataclasses.fields(kind) if f.name == name)
     low, high = found.metadata["between"]
     return low, high
+
+
+def meanings(kind: type) -> dict[str, str]:
+    """The docstrings of a class's fields, by name, each on one line. Fields without one are left out."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__[:-1]):
+        try:
+            (body,) = ast.parse(inspect.cleandoc("\n" + inspect.getsource(each))).body
+        except OSError:  # there are no sources
+            continue
+        for one, text in itertools.pairwise(getattr(body, "body", ())):
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and isinstance(text, ast.Expr):
+                found[one.target.id] = " ".join(ast.literal_eval(text.value).split())
+    return found
 
 
 def read_table(kind: Any, name: str, table: Mapping[str, Any], where: str) -> Any:
@@ -64,7 +82,8 @@ def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default
     allowed = limits.get("one_of")
     allowed = allowed() if callable(allowed) else allowed
     if allowed is not None and value not in allowed:
-        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}")
+        close = meant(value, allowed) if isinstance(value, str) else ""
+        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}{close}")
     if "between" in limits:
         low, high = limits["between"]
         if not low <= value <= high:

@@ -1,4 +1,4 @@
-"""The command `sa-atp`. Each subcommand is a module here with a function `add(subparsers)`.
+"""The command `sa-atp`. Each subcommand is a module with a function `add(subparsers)`, here or in `experiments`.
 
 Everything is imported within `main`, so that Ctrl-C ends quietly from the first moment on.
 """
@@ -15,21 +15,25 @@ EXIT_INTERRUPTED, EXIT_BROKEN_PIPE = 130, 141
 
 
 def build_parser() -> "argparse.ArgumentParser":
-    import argparse
     import importlib
     import pkgutil
 
-    import sa_atp
+    from sa_atp.cli import experiments
+    from sa_atp.cli.parts.parser import Parser, Version
 
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="sa-atp",
         description="In-network aggregation that survives stragglers: switch, transport, testbed.",
-        epilog="docs/glossary.md explains the words: slot, leaf, steal, ...",
+        epilog="docs/cli.md explains the commands, docs/glossary.md the words: slot, leaf, steal, ...",
     )
-    parser.add_argument("--version", action="version", version=f"sa-atp {sa_atp.__version__}")
+    parser.add_argument("--version", action=Version)
     subparsers = parser.add_subparsers(title="commands", dest="command", required=True, metavar="COMMAND")
-    for module in sorted(m.name for m in pkgutil.iter_modules(__path__) if not m.ispkg):
-        importlib.import_module(f"{__name__}.{module}").add(subparsers)
+    packages = ((__name__, __path__), (experiments.__name__, experiments.__path__))
+    modules = [
+        (m.name, f"{name}.{m.name}") for name, path in packages for m in pkgutil.iter_modules(path) if not m.ispkg
+    ]
+    for _, module in sorted(modules):
+        importlib.import_module(module).add(subparsers)
     return parser
 
 

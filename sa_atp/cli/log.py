@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import meant
 
 if TYPE_CHECKING:
     from sa_atp.net.logs.reading import LogFile
@@ -43,8 +44,9 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("sa-atp log: which one? Expected a file, or a folder that has some, as runs/demo/log")
     for name in options.category:
         if name not in lines.CATEGORIES and name not in lines.KINDS:
+            close = meant(name, (*lines.CATEGORIES, *lines.KINDS))
             raise UserError(
-                f"--category {name}: expected one of {', '.join(lines.CATEGORIES)}, or the name of an event"
+                f"--category {name}: expected one of {', '.join(lines.CATEGORIES)}, or the name of an event{close}"
             )
     for name in options.rank:
         if name != "server" and not name.isdecimal():

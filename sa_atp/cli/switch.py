@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
-from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.switches import artefacts, lanes_option
 
 if TYPE_CHECKING:
     from sa_atp.net.sockets.ports import Port
+    from sa_atp.protocol.packets.datagrams import Address
 
 
 LANES_WITHOUT_PORTS = 64  # where no link limits them
@@ -63,7 +63,7 @@ def add(subparsers: Any) -> None:
 
 
 def _own_program(
-    options: argparse.Namespace, interfaces: list[tuple[int, str]], sockets: list[tuple[int, Address]]
+    options: argparse.Namespace, interfaces: list[tuple[int, str]], sockets: "list[tuple[int, Address]]"
 ) -> artefacts.CompiledProgram:
     """The build of the aggregation program. Raises: UserError: none fits, or a port does not carry its packets."""
     from sa_atp.net.sockets import mtu
@@ -90,7 +90,7 @@ def parse_interface(text: str) -> tuple[int, str]:
     return int(number), name
 
 
-def parse_udp(text: str) -> tuple[int, Address]:
+def parse_udp(text: str) -> "tuple[int, Address]":
     """Parses PORT=HOST:PORT. Raises: UserError."""
     match = re.fullmatch(r"(\d{1,3})=([^:=\s]+):(\d{1,5})", text)
     if match is None or int(match[1]) > 510 or int(match[3]) > 65535:

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from sa_atp.basics.errors import MissingPartError, UserError
 from sa_atp.basics.inputs import read_bytes, read_text
-from sa_atp.basics.words import join
+from sa_atp.basics.words import join, meant
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, WIDE_BUILDS
 
 NAME = "sa_atp"
@@ -242,7 +242,8 @@ def plan_file(path: Path) -> Path:
     if path.parent in (Path(), Path("topologies")) and path.suffix in ("", ".toml") and path.stem in own:
         return own[path.stem]
     what = "a folder, not a plan file" if os.path.isdir(path) else "no such file"
-    raise UserError(f"{path}: {what}; the project's own plans are {', '.join(own) or 'not installed'}")
+    known = ", ".join(own) or "not installed"
+    raise UserError(f"{path}: {what}{meant(path.stem, own)}; the project's own plans are {known}")
 
 
 def plan_files() -> dict[str, Path]:

@@ -2,6 +2,8 @@
 
 import io
 import os
+import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from rich.table import Table
 
 import sa_atp as package
 from sa_atp.basics import terminal
+from sa_atp.basics.checkout import SOURCES, commit_of
 from sa_atp.cli import main
 from sa_atp.cli.parts import sweep
 from sa_atp.lab.experiments import progress as _progress
@@ -210,7 +213,14 @@ sys.exit(main(["run", "no such plan"]))
 
 @pytest.mark.parametrize(
     "at",
-    ["argparse", "sa_atp.basics.errors", "sa_atp.cli.bench", "sa_atp.cli.up", "sa_atp.switches.artefacts", "numpy"],
+    [
+        "argparse",
+        "sa_atp.basics.errors",
+        "sa_atp.cli.experiments.bench",
+        "sa_atp.cli.up",
+        "sa_atp.switches.artefacts",
+        "numpy",
+    ],
 )
 def test_ctrl_c_while_it_starts(at: str) -> None:
     done = subprocess.run([sys.executable, "-c", PRESS, at, ""], capture_output=True, text=True, check=False)
@@ -233,4 +243,46 @@ def test_an_error_that_is_a_bug_shows(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         main(["--version"])
-    assert (end.value.code, capsys.readouterr().out) == (0, f"sa-atp {package.__version__}\n")
+    out = capsys.readouterr().out
+    assert end.value.code == 0
+    assert re.fullmatch(
+        rf"sa-atp {package.__version__} \((commit [0-9a-f]{{40}}(\+changes)?, )?"
+        rf"Python {platform.python_version()}\)\n",
+        out,
+    )
+    commit = commit_of(SOURCES)  # None in an installed package, or without git
+    assert ("commit " in out) == (commit is not None)
+    assert (commit or "") in out
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["rnu", "demo"], "run"),
+        (["doktor"], "doctor"),
+        (["bench", "allreduse"], "allreduce"),
+        (["job", "lst"], "list"),
+        (["run", "demo", "--backend", "mininett"], "mininet"),
+        (["run", "demo", "--bakcend", "sim"], "--backend"),
+        (["bench", "loss", "--mbites=3"], "--mbytes"),
+    ],
+)
+def test_the_word_that_was_meant(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr().err.splitlines()
+    assert (end.value.code, said[-1].rpartition(" (did you mean ")[2]) == (2, f"{meant}?)")
+
+
+def test_no_word_is_meant_by_one_that_is_like_none(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["xyzzy"], ["plot", "folder", "--xyzzy"], ["plot", "folder", "more"]):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert "mean" not in capsys.readouterr().err
+
+
+def test_help_is_there_at_once() -> None:
+    """It loads none of the packages that take long to import."""
+    check = "import sys; from sa_atp.cli import build_parser; build_parser().format_help(); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & {"numpy", "numba", "grpc", "rich", "msgspec", "matplotlib", "torch"} == set()

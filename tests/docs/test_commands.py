@@ -53,6 +53,8 @@ TRAIN_PY = writes("train.py", TRAIN)
 SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
     Scene(((CLI, "sa-atp run demo --set straggler"),)),
+    Scene(((CLI, "sa-atp run demo --backend sim --out"),)),
+    Scene(((CLI, "sa-atp plans"),), before=("mkdir build",)),
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
@@ -75,6 +77,7 @@ SCENES = (
     Scene(((CLI, "sa-atp log"),), before=(TRAIN_PY, "sa-atp up --workers 1 --log decisions -- python train.py")),
     Scene(((CLI, "sa-atp doctor"),), beside=("sa-atp up --workers 2", program(MEMBER))),
     Scene(((CLI, "sa-atp clean"),)),
+    Scene(((CLI, "sa-atp completion"),), before=("mkdir build",)),
     Scene(((EMBEDDED, "sa-atp switch   "),)),
     Scene(((EMBEDDED, "sa-atp switch --plain"),)),
 )

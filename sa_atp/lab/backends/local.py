@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
-from sa_atp.lab.plans.capabilities import check_switch, only_links, only_mininet
+from sa_atp.lab.plans.capabilities import check_settings
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_step_s
@@ -25,20 +24,7 @@ SECONDS_OF_GRACE = 60.0
 
 def check(plan: Plan) -> None:
     """Refuses plans that loopback cannot run. Raises: UserError."""
-    wanted = only_mininet(plan)
-    if wanted is not None:
-        raise UserError(f"the local backend cannot do {wanted}: use --backend mininet")
-    wanted = only_links(plan)
-    if wanted is not None:
-        raise UserError(f"the local backend has no links, and cannot do {wanted}: use --backend sim, or mininet")
-    if not plan.network.is_perfect:
-        raise UserError(
-            "the local backend has no links that could lose, duplicate, reorder or delay packets: "
-            "use --backend sim, or set network.* to 0"
-        )
-    if plan.topology.kind != "star":
-        raise UserError(f"the local backend has one switch: topology.kind = {plan.topology.kind!r} needs --backend sim")
-    check_switch(plan, "local")
+    check_settings(plan, "local")
 
 
 def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:

@@ -1,7 +1,6 @@
 """Runs a plan on its backend, and records what is needed to repeat the run."""
 
 import platform
-import subprocess
 import sys
 from collections.abc import Iterable
 from importlib import metadata
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.basics import needs
+from sa_atp.basics.checkout import SOURCES, commit_of
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import join
 from sa_atp.lab import policies
@@ -65,6 +65,8 @@ def run(
     elif plan.run.backend == "mininet":
         from sa_atp.lab.backends.mininet import run as mininet
 
+        if plan.topology.kind == "file":
+            result.manifest["worker_mbps"] = mininet.worker_mbps(plan, Path(plan_path))
         result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress, log)
     else:
         result.runs = simulated.run(plan, progress, turns, log)
@@ -111,7 +113,7 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         **({"networks": {p: network_of(plan, p) for p in plan.run.policies}} if plan.run.backend == "sim" else {}),
         "seed": plan.run.seed,
         "program": program_of(plan),
-        "commit": commit_of(Path(__file__).resolve().parents[3]),
+        "commit": commit_of(SOURCES),
         "python": sys.version.split()[0],
         "kernel": platform.release(),
         "machine": platform.machine(),
@@ -138,24 +140,3 @@ def _cpus() -> int:
     import os
 
     return len(os.sched_getaffinity(0))
-
-
-def commit_of(root: Path) -> str | None:
-    """The commit of a checkout, with `+changes` if the tree is modified; None outside a repository.
-
-    git refuses repositories of other users, and is told to accept this one: its code is what runs anyway. Nothing is
-    written there.
-    """
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-c", f"safe.directory={root}", "--no-optional-locks", "-C", str(root), *arguments],
-            capture_output=True, text=True, check=True, timeout=10,
-        ).stdout.strip()  # fmt: skip
-
-    try:
-        if Path(git("rev-parse", "--show-toplevel")).resolve() != root:
-            return None
-        return git("rev-parse", "HEAD") + ("+changes" if git("status", "--porcelain") else "")
-    except (OSError, subprocess.SubprocessError):
-        return None

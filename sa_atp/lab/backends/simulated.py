@@ -16,7 +16,7 @@ from sa_atp.lab.backends.worker_process import Checker
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.parameters import simulated as parameter_sim
-from sa_atp.lab.plans.capabilities import check_switch, network_of, only_mininet, too_many_for_packets
+from sa_atp.lab.plans.capabilities import check_settings, network_of, too_many_for_packets
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
@@ -44,16 +44,13 @@ SWITCH = "embedded"  # the target whose pipelines simulated switches run
 
 def check(plan: Plan) -> None:
     """Raises: UserError."""
-    wanted = only_mininet(plan)
-    if wanted is not None:
-        raise UserError(f"the simulator cannot do {wanted}: use --backend mininet")
+    check_settings(plan, "sim")
     by_server = [p for p in plan.run.policies if policies.find(p).family is policies.Family.PARAMETERS]
     if by_server and not plan.network.is_perfect:
         raise UserError(
             f"{', '.join(by_server)}: simulated without packets that could be lost, duplicated or reordered: "
             "set network.* to 0, or leave these policies out"
         )
-    check_switch(plan, "sim")
     networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
     by_flows = [policy for policy, network in networks.items() if network == "flows"]
     if by_flows:

@@ -23,6 +23,7 @@ from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
 from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
+from sa_atp.lab.report import stats
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 from sa_atp.net.loop.compiled import connection_kernels
 from sa_atp.net.sockets.mtu import of_interface
@@ -125,6 +126,7 @@ def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folde
         "goodput_mbps": ours["goodput_mbps"],
         "p50_ms": ours["p50_ms"],
         "p99_ms": ours["p99_ms"],
+        "longest_ms": ours["longest_ms"],
         "limit_mbps": limit,
         "fraction_of_limit": None if limit is None else ours["goodput_mbps"] / limit,
         "cpu_s_per_gbyte": ours["cpu_s_per_gbyte"],
@@ -140,7 +142,7 @@ def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folde
     }
     if peer is not None:
         theirs = _measure_one(cluster, request, peer, folder)
-        shown = ("goodput_mbps", "p50_ms", "p99_ms", "cpu_s_per_gbyte", "memory")
+        shown = ("goodput_mbps", "p50_ms", "p99_ms", "longest_ms", "cpu_s_per_gbyte", "memory")
         found["peer"] = {"name": peer, **{key: theirs[key] for key in shown}}
         found["ratio_to_peer"] = ours["goodput_mbps"] / theirs["goodput_mbps"]
         found["sums_wrong"] += theirs["wrong"]
@@ -197,8 +199,8 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
     services_s = sum(sum(each.values()) for name, each in where.items() if name != "workers")
     return {
         "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
-        "p50_ms": 1e3 * float(np.percentile(seconds, 50)),
-        "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
+        **{f"p{which}_ms": stats.milliseconds(np.array(seconds), which) for which in (50, 99)},
+        "longest_ms": 1e3 * max(seconds),
         "memory": _memory([r["memory"] for r in results]),
         "cpu_s_per_gbyte": workers_s + services_s,
         "cpu_s_per_gbyte_of_services": services_s,

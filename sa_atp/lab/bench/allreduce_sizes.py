@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.table import Table
 
 from sa_atp.basics import terminal
@@ -30,8 +31,8 @@ def measure(
         count = max(request.iterations, min(MOST_SUMS, MEASURED_BYTES // size))
         found.append(one(cluster, replace(request, bytes=size, iterations=count), peer, folder))
     kept = (
-        "bytes", "iterations", "p50_ms", "p99_ms", "goodput_mbps", "cpu_s_per_gbyte", "cpu_s_per_gbyte_by_process",
-        "sums_wrong", "peer",
+        "bytes", "iterations", "p50_ms", "p99_ms", "longest_ms", "goodput_mbps", "cpu_s_per_gbyte",
+        "cpu_s_per_gbyte_by_process", "sums_wrong", "peer",
     )  # fmt: skip
     common = ("workers", "lanes", "switch", "link_mbps")
     return {
@@ -52,8 +53,11 @@ def print_table(found: dict[str, Any]) -> None:
     for each in found["sizes"]:
         row = [str(each["bytes"]), str(each["iterations"]), *_times(each)]
         if each["peer"]:
-            ratios = [each[key] / each["peer"][key] for key in ("p50_ms", "p99_ms")]
-            row += [*_times(each["peer"]), *(f"{ratio:.2f}" for ratio in ratios)]
+            ratios = [
+                "–" if each[key] is None or each["peer"][key] is None else f"{each[key] / each['peer'][key]:.2f}"
+                for key in ("p50_ms", "p99_ms")
+            ]
+            row += [*_times(each["peer"]), *ratios]
         table.add_row(*row)
     console = terminal.console()
     console.print(f"All-reduce among {found['workers']} workers, {found['lanes']} lanes, {found['switch']} switch")
@@ -63,9 +67,10 @@ def print_table(found: dict[str, Any]) -> None:
 
 def _times(of: dict[str, Any]) -> list[str]:
     return [
-        f"{of['p50_ms']:.2f} ms", f"{of['p99_ms']:.2f} ms", f"{of['goodput_mbps']:.0f} Mbit/s",
+        *("–" if of[key] is None else f"{of[key]:.2f} ms" for key in ("p50_ms", "p99_ms")),
+        f"{of['goodput_mbps']:.0f} Mbit/s",
         f"{of['cpu_s_per_gbyte']:.2f} s",
-    ]  # fmt: skip
+    ]
 
 
 def draw(found: dict[str, Any], path: Path) -> None:
@@ -88,11 +93,9 @@ def figure(found: dict[str, Any]) -> "Figure":
         lines.append((peers[0]["name"], peers))
     for name, of in lines:
         colour = style.policy_colour(name)
-        axes.plot(sizes, [each["p50_ms"] for each in of], marker="o", color=colour, label=f"{name}, p50")
-        axes.fill_between(
-            sizes, [each["p50_ms"] for each in of], [each["p99_ms"] for each in of],
-            color=colour, alpha=0.2, linewidth=0, label=f"{name}, up to p99",
-        )  # fmt: skip
+        middle, late = (np.array([each[key] for each in of], float) for key in ("p50_ms", "p99_ms"))  # NaN: too few
+        axes.plot(sizes, middle, marker="o", color=colour, label=f"{name}, p50")
+        axes.fill_between(sizes, middle, late, color=colour, alpha=0.2, linewidth=0, label=f"{name}, up to p99")
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("bytes of the tensor")

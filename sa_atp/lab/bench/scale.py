@@ -190,5 +190,5 @@ def draw(found: Sequence[ScalePoint], path: Path) -> Path:
         panels[0].set_yticks(shown, [f"{tick:g} s" if tick >= 1 else f"{1e3 * tick:g} ms" for tick in shown])
         keys: list[Any] = [Line2D([], [], color=colours[n], marker="o", markersize=4.5, label=_title(n)) for n in names]
         keys.append(Line2D([], [], color=style.BOUND_COLOUR, linestyle=":", label="fluid bound (all work / all speed)"))
-        style.add_legend(made, keys, height_in)
+        style.add_legend(made, keys)
         return style.save(made, path)

@@ -1,15 +1,21 @@
 """Settings of a plan that only some backends support, and the simulated backend's choice of packets or flows."""
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Sequence
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import join
+from sa_atp.basics.words import join, short
 from sa_atp.lab import policies
-from sa_atp.lab.plans.plan import V1MODEL, Plan
+from sa_atp.lab.plans.plan import TABLES, V1MODEL, Plan
+from sa_atp.lab.policies.policy import BACKENDS
 from sa_atp.protocol.packets.spec import MOST_RANKS, WIDE_BUILDS
 from sa_atp.switches.artefacts import most_contributions
 
-ONLY_BACKEND = {"bmv2": "mininet", "tofino-model": "sim", "tofino2-model": "sim"}  # the only backend of some switches
+WITHOUT = {
+    "local": "the local backend has no links, and",
+    "sim": "the simulator",
+    "mininet": "the mininet backend",
+}
 MOST_SWITCHED_RACKS = 16  # with packets: every leaf needs a port of the spine
 
 
@@ -43,41 +49,20 @@ def network_of(plan: Plan, policy: str) -> str:
     return "flows" if on_server or too_many_for_packets(plan) else "packets"
 
 
-def only_links(plan: Plan) -> str | None:
-    """The first setting of a plan that needs emulated or simulated links, as "table.key = value"; None: there is none."""
-    contended = plan.straggler.pattern if plan.straggler.pattern == "contention" else None
-    wanted = {
-        "topology.worker_mbps": plan.topology.worker_mbps,
-        "topology.trunk_mbps": plan.topology.trunk_mbps,
-        "straggler.pattern": contended,
-        "straggler.by": plan.straggler.by if plan.straggler.by == "congestion" else None,
-    }
-    return _first(wanted)
+def check_settings(plan: Plan, backend: str) -> None:
+    """Raises: UserError: the plan has a setting that the backend does not run (`only_on`, `values_only_on` in plan.py)."""
+    for policy in plan.run.policies:
+        _check_runs(f"run.policies = {policy!r}", policies.find(policy).backends, backend)
+    for name in TABLES:
+        table = getattr(plan, name)
+        for field in dataclasses.fields(table):
+            value = getattr(table, field.name)
+            on = field.metadata.get("only_on", BACKENDS) if value != field.default else BACKENDS
+            if isinstance(value, str):
+                on = field.metadata.get("values_only_on", {}).get(value, on)
+            _check_runs(f"{name}.{field.name} = {short(value)}", on, backend)
 
 
-def check_switch(plan: Plan, backend: str) -> None:
-    """Raises: UserError: the backend does not run the plan's switch."""
-    only = ONLY_BACKEND.get(plan.switch.program, backend)
-    if only != backend:
-        raise UserError(
-            f"the backend {backend} does not run the switch {plan.switch.program}: use --switch embedded, "
-            f"or --backend {only}"
-        )
-
-
-def only_mininet(plan: Plan) -> str | None:
-    """The first setting of a plan that only an emulated network can give, as for `only_links`."""
-    wanted = {
-        "run.policies": [p for p in plan.run.policies if policies.find(p).backends == ("mininet",)],
-        "topology.kind": plan.topology.kind if plan.topology.kind in ("dumbbell", "file") else None,
-        "job.jobs": plan.job.jobs if plan.job.jobs > 1 else None,
-        "job.device": plan.job.device if plan.job.device != "emulated" else None,
-        "straggler.by": plan.straggler.by if plan.straggler.by not in ("device", "congestion") else None,
-        "traffic": plan.traffic if plan.traffic.is_wanted else None,
-        "switch.pcap": plan.switch.pcap,
-    }
-    return _first(wanted)
-
-
-def _first(wanted: Mapping[str, object]) -> str | None:
-    return next((f"{key} = {value!r}" for key, value in wanted.items() if value), None)
+def _check_runs(setting: str, on: Sequence[str], backend: str) -> None:
+    if backend not in on:
+        raise UserError(f"{WITHOUT[backend]} cannot do {setting}: use --backend {' or '.join(on)}")

@@ -39,6 +39,9 @@ MODELS = ("digits-cnn", *COMM_MODELS)
 NETWORKS = ("auto", "packets", "flows")
 MOST_WORKERS, MOST_RACKS = 4096, 256
 
+# backends for `only_on`, beside which others refuse a key, or some of its values; and for `unused_by`, which ignore it
+_MININET, _LINKS, _SIM = ("mininet",), ("sim", "mininet"), ("sim",)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
@@ -49,6 +52,7 @@ class RunPlan:
     repetitions: int = setting(1, between=(1, 100))
     """Number of runs of each policy, with different data. With more than one, reports have 95 % intervals."""
     steps: int = setting(40, between=(1, 100_000))
+    """Training steps of each repetition."""
     warm_up: int = setting(3, between=(0, 1000))
     """First steps of every run, which means and percentiles leave out."""
     policies: tuple[str, ...] = setting(("atp", "sa-atp"), one_of=policies.names)
@@ -72,24 +76,28 @@ class RunPlan:
 class TopologyPlan:
     """[topology]"""
 
-    kind: str = setting("star", one_of=TOPOLOGIES)
+    kind: str = setting(
+        "star", one_of=TOPOLOGIES, values_only_on={"two-level": _LINKS, "dumbbell": _MININET, "file": _MININET}
+    )
+    """star: all hosts at one switch. two-level: leaf switches below a spine. dumbbell: half of the workers at either of two
+    switches. file: as `file` says."""
     workers: int = setting(4, between=(1, MOST_WORKERS))
-    """Number of workers; more than 64 only on flows, see [sim]."""
+    """Number of workers; more than 64 only on flows, see sim.network."""
     racks: int = setting(2, between=(2, MOST_RACKS))
     """Leaf switches of a two-level topology, to which workers are assigned in turn. At most 16; 256 on flows."""
-    link_mbps: float = setting(10_000.0, between=(0.1, 1e6))
+    link_mbps: float = setting(10_000.0, between=(0.1, 1e6), unused_by=("local",))
     """Rate of every link. The local backend has no links: it runs at the speed of loopback."""
-    delay_us: int = setting(20, between=(0, 10_000_000))
-    """One-way delay of every link (not of the local backend)."""
-    worker_mbps: tuple[float, ...] = setting((), each=(0.1, 1e6))
+    delay_us: int = setting(20, between=(0, 10_000_000), unused_by=("local",))
+    """One-way delay of every link."""
+    worker_mbps: tuple[float, ...] = setting((), each=(0.1, 1e6), only_on=_LINKS)
     """Rate of each worker's link, by rank; default: link_mbps."""
-    trunk_mbps: float = setting(0.0, between=(0.0, 1e6))
+    trunk_mbps: float = setting(0.0, between=(0.0, 1e6), only_on=_LINKS)
     """Rate of links between switches, and of the parameter server's link; 0: link_mbps."""
-    mtu: int = setting(1500, between=(576, 9216))
-    """Bytes of the largest IP packet that links carry; 9000 for jumbo frames (not of the local backend)."""
-    queue_packets: int = setting(1000, between=(10, 100_000))
-    """Capacity of a link's queue; further packets are dropped (Mininet)."""
-    file: str = setting("")
+    mtu: int = setting(1500, between=(576, 9216), unused_by=("local",))
+    """Bytes of the largest IP packet that links carry; 9000 for jumbo frames."""
+    queue_packets: int = setting(1000, between=(10, 100_000), unused_by=("local", "sim"))
+    """Capacity of a link's queue; further packets are dropped."""
+    file: str = setting("", only_on=_MININET)
     """A topology.json in the format of p4lang's tutorials, in the plan's folder (kind file)."""
 
 
@@ -97,7 +105,11 @@ class TopologyPlan:
 class SwitchPlan:
     """[switch]"""
 
-    program: str = setting("embedded", one_of=SWITCHES)
+    program: str = setting(
+        "embedded",
+        one_of=SWITCHES,
+        values_only_on={"bmv2": _MININET, "tofino-model": _SIM, "tofino2-model": _SIM},
+    )
     """The target that runs the P4 program, for `--switch auto`."""
     lanes: int = setting(0, one_of=(0, *LANE_BUILDS))
     """Values per packet. 0: the most that fit the MTU (topology.mtu; on the local backend that of loopback), in a build
@@ -109,10 +121,10 @@ class SwitchPlan:
     slots_per_job: int = setting(0, between=(0, SLOTS))
     """Slots of each job; a power of two. Jobs share slots if there are too few. 0: all slots."""
 
-    pcap: bool = setting(False)
-    """Whether to capture the packets of each port to a file beside the logs (Mininet)."""
-    shared_memory: bool = setting(True)
-    """Whether workers share memory with the switch on their machine (local). False: their packets cross loopback."""
+    pcap: bool = setting(False, only_on=_MININET)
+    """Whether to capture the packets of each port to a file beside the logs."""
+    shared_memory: bool = setting(True, unused_by=_LINKS)
+    """Whether workers share memory with the switch on their machine. False: their packets cross loopback, as UDP."""
 
     @property
     def quota(self) -> int:
@@ -138,14 +150,14 @@ class JobPlan:
     """Fixed time of a pass; each micro-batch is one."""
     speeds: tuple[float, ...] = setting((), each=(0.001, 1000.0))
     """Relative speed of each worker's device, by rank: with 0.5 a sample takes twice compute_us_per_sample."""
-    jobs: int = setting(1, between=(1, 8))
-    """Number of such jobs that run concurrently on the same switches, each with its own workers (Mininet)."""
-    device: str = setting("emulated", one_of=DEVICES)
-    """emulated: a worker waits until its device would have finished. cpu: it uses CPU time, limited to cpu_share
-    (Mininet)."""
-    cpu_share: float = setting(0.25, between=(0.01, 64.0))
+    jobs: int = setting(1, between=(1, 8), only_on=_MININET)
+    """Number of such jobs that run concurrently on the same switches, each with its own workers."""
+    device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})
+    """emulated: a worker waits until its device would have finished. cpu: it uses CPU time, limited to cpu_share."""
+    cpu_share: float = setting(0.25, between=(0.01, 64.0), unused_by=("local", "sim"))
     """CPU quota of a normal worker's host, in cores (device cpu)."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
+    """Learning rate of SGD with momentum. Policies with parameters on a server have one of their own."""
 
     @property
     def shard_us(self) -> int:
@@ -157,32 +169,37 @@ class JobPlan:
 class StragglerPlan:
     """[straggler]"""
 
-    pattern: str = setting("constant", one_of=PATTERNS)
+    pattern: str = setting("constant", one_of=PATTERNS, values_only_on={"contention": _SIM})
     """constant: the same workers are slow in every step. random: one worker is, drawn anew for each step. pause: the
     workers pause in the middle of every `every`-th step. random-pause: in each step each worker pauses with `probability`,
-    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time (simulator).
+    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time.
     trace: from a file."""
-    by: str = setting("device", one_of=CAUSES)
+    by: str = setting(
+        "device", one_of=CAUSES, values_only_on={"cpu-quota": _MININET, "hog": _MININET, "congestion": _LINKS}
+    )
     """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
     processes that take the rest of it. congestion: other traffic that takes the rest of the links up (pattern constant;
-    Mininet, and the simulator's packets)."""
+    not on flows, see sim.network)."""
     workers: tuple[int, ...] = setting((3,), each=(0, MOST_WORKERS - 1))
+    """Ranks of the slow workers (patterns constant, pause, contention)."""
     slowdown: float = setting(4.0, between=(1.0, 1000.0))
     """Factor on the time of a slow worker (pattern constant)."""
     slowdown_range: tuple[float, ...] = setting((2.0, 8.0), each=(1.0, 1000.0))
     """Uniform range of the slow-down (pattern random)."""
     pause_s: float = setting(1.0, between=(0.0, 60.0))
+    """Length of a pause, in seconds (pattern pause)."""
     every: int = setting(10, between=(1, 100_000))
+    """The workers pause in one step of so many (pattern pause)."""
     probability: float = setting(0.1, between=(0.0, 1.0))
     """Probability that a worker pauses in a step (pattern random-pause)."""
     pause_range: tuple[float, ...] = setting((0.5, 2.0), each=(0.0, 1000.0))
     """Uniform range of a pause's length, in iterations (the time of a shard on a device of speed 1)."""
     share: float = setting(0.2, between=(0.001, 1.0))
-    """Share of a link's rate that is left during a spell of contention."""
+    """Share of a link's rate that is left during a spell (pattern contention)."""
     spell_s: tuple[float, ...] = setting((0.5, 2.0), each=(0.001, 3600.0))
-    """Uniform range of a spell's length."""
+    """Uniform range of a spell's length, in seconds (pattern contention)."""
     calm_s: tuple[float, ...] = setting((1.0, 4.0), each=(0.001, 3600.0))
-    """Uniform range of the time between two spells."""
+    """Uniform range of the time between two spells, in seconds (pattern contention)."""
     trace: str = setting("")
     """A file in the plan's folder: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
     (pattern trace). Other steps and workers have normal speed; a longer run repeats the trace."""
@@ -192,12 +209,16 @@ class StragglerPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetworkPlan:
-    """[network]: faults of links, as shares of packets (not of the local backend)."""
+    """[network]: faults of links, as shares of packets. Flows have none (sim.network)."""
 
-    loss: float = setting(0.0, between=(0.0, 0.5))
-    duplicate: float = setting(0.0, between=(0.0, 0.5))
-    reorder: float = setting(0.0, between=(0.0, 0.5))
-    jitter_us: int = setting(0, between=(0, 1_000_000))
+    loss: float = setting(0.0, between=(0.0, 0.5), only_on=_LINKS)
+    """Share of packets that a link loses, in each direction."""
+    duplicate: float = setting(0.0, between=(0.0, 0.5), only_on=_LINKS)
+    """Share of packets that a link delivers twice."""
+    reorder: float = setting(0.0, between=(0.0, 0.5), only_on=_LINKS)
+    """Share of packets that a link delays, so that later ones overtake them."""
+    jitter_us: int = setting(0, between=(0, 1_000_000), only_on=_LINKS)
+    """Largest further delay of a packet, uniformly drawn, without reordering."""
 
     @property
     def is_perfect(self) -> bool:
@@ -216,11 +237,11 @@ class HelpPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrafficPlan:
-    """[traffic]: background traffic, by iperf3 (Mininet)."""
+    """[traffic]: background traffic, by iperf3."""
 
-    udp_mbps: float = setting(0.0, between=(0.0, 1e5))
+    udp_mbps: float = setting(0.0, between=(0.0, 1e5), only_on=_MININET)
     """Rate of a UDP stream through the trunk of a dumbbell, or between two additional hosts of other networks."""
-    tcp_flows: int = setting(0, between=(0, 64))
+    tcp_flows: int = setting(0, between=(0, 64), only_on=_MININET)
     """Number of additional TCP connections, which send as fast as they can."""
 
     @property
@@ -232,7 +253,7 @@ class TrafficPlan:
 class SimPlan:
     """[sim]: how the simulated backend simulates."""
 
-    network: str = setting("auto", one_of=NETWORKS)
+    network: str = setting("auto", one_of=NETWORKS, unused_by=("local", "mininet"))
     """packets: each packet goes through the compiled switch program. flows: transfers share links without packets, for
     hundreds of workers (docs/flow-model.md). auto: packets; flows if workers and micro-batches make more contributions than
     a packet has bits for, and for policies with parameters on a server."""
@@ -245,6 +266,7 @@ class SweepPlan:
     key: str = setting("")
     """A key of this file, for example straggler.slowdown."""
     values: tuple[Any, ...] = setting(())
+    """The values of that key, each a run of all policies."""
     figure: str = setting("iteration-time", one_of=FIGURES)
     """The quantity that the figure shows over the key's values."""
 

@@ -18,7 +18,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import join
+from sa_atp.basics.words import join, meant
 from sa_atp.lab.policies.policy import Family, ParameterPolicy, PeerPolicy, PlanTables, Policy, SwitchPolicy
 from sa_atp.steps.step import StepRunner
 
@@ -65,7 +65,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Policy:
     """A policy by its name. Raises: UserError."""
     if name not in _known():
-        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _known()))}")
+        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _known()))}{meant(name, _known())}")
     return _known()[name]
 
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sa_atp.basics import needs
-from sa_atp.basics.errors import MissingPartError, SaAtpError
+from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.basics.words import meant
 from sa_atp.lab.report import files, html
 from sa_atp.lab.report.drawing import figures
 from sa_atp.lab.report.drawing.style import INSTALL
@@ -15,7 +17,18 @@ from sa_atp.lab.report.files import finished, load, write_data
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import RunResult
 
-__all__ = ["DrawingError", "draw", "drawing", "finished", "load", "say", "summarise", "write_data", "write_report"]
+__all__ = [
+    "DrawingError",
+    "draw",
+    "drawing",
+    "finished",
+    "load",
+    "say",
+    "selected",
+    "summarise",
+    "write_data",
+    "write_report",
+]
 
 
 class DrawingError(SaAtpError):
@@ -69,6 +82,16 @@ def write_report(
             with contextlib.suppress(MissingPartError):
                 written.append(files.write_text(folder / "report.html", html.render(result, (), left_out, summary)))
     return written
+
+
+def selected(result: RunResult, names: Sequence[str]) -> RunResult:
+    """A run with only some of its policies; the first one is the baseline. Raises: UserError: it has no such policy."""
+    known = list(dict.fromkeys(run.policy for run in result.runs))
+    for name in names:
+        if name not in known:
+            raise UserError(f"policy {name!r}: the run has {', '.join(known) or 'none'}{meant(name, known)}")
+    plan = replace(result.plan, run=replace(result.plan.run, policies=tuple(names)))
+    return replace(result, plan=plan, runs=[run for run in result.runs if run.policy in names])
 
 
 def draw(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:

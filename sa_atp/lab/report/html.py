@@ -9,10 +9,10 @@ from sa_atp.basics import needs
 from sa_atp.lab.report import comparing, findings, stats, table
 from sa_atp.lab.report.drawing.figures import Drawn
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name
+from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name, setting
 from sa_atp.lab.runs.records import RunResult
 
-MOST_SHOWN = 16  # entries of a list in the plan, such as a trace; manifest.json has all
+NARROW_SCREEN = "screen and (max-width: 800px)"
 ABOUT_EMULATION = (
     "So iteration times are those of devices of that speed, not of this machine; packets, sums and training are real, and "
     "the times include them."
@@ -34,17 +34,11 @@ def render(
 
     Raises: MissingPartError: without jinja2.
     """
-    needs.require_modules("report.html needs", "jinja2")
-    import jinja2
-
-    folder = jinja2.FileSystemLoader(Path(__file__).parent)
-    pages = jinja2.Environment(
-        loader=folder, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
     summary = summary or summarise(result)
     policies = summary["policies"]
     command = result.manifest.get("command") or result.manifest.get("command_line")
-    return pages.get_template("report.html.jinja").render(
+    return filled(
+        "report.html.jinja",
         title=findings.iteration_time(result),
         what_ran=findings.what_ran(result),
         all_remarks=findings.remarks(result, summary),
@@ -62,8 +56,20 @@ def render(
         known=_known(result),
         number=number,
         policy_name=policy_name,
-        shown=_shown,
+        shown=setting,
     )
+
+
+def filled(template: str, **values: Any) -> str:
+    """A page. Args: template: a file in this folder; values: its variables. Raises: MissingPartError: without jinja2."""
+    needs.require_modules(f"{template.removesuffix('.jinja')} needs", "jinja2")
+    import jinja2
+
+    folder = jinja2.FileSystemLoader(Path(__file__).parent)
+    pages = jinja2.Environment(
+        loader=folder, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return pages.get_template(template).render(narrow=NARROW_SCREEN, **values)
 
 
 def _headlines(result: RunResult, summary: dict[str, Any]) -> list[tuple[str, str]]:
@@ -97,14 +103,6 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> list[tuple[str, st
             ratio = policies[best.policy]["ratio_to_fluid_bound"]
             cards.append((factor(ratio), f"the fluid bound of {duration(policies[best.policy]['fluid_bound_s'])}"))
     return cards
-
-
-def _shown(value: Any) -> str:
-    """A value of a plan."""
-    if isinstance(value, list | tuple):
-        more = f", … {number(len(value))} in all" if len(value) > MOST_SHOWN else ""
-        return "[" + ", ".join(map(_shown, value[:MOST_SHOWN])) + more + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _known(result: RunResult) -> dict[str, Any]:

@@ -216,6 +216,12 @@ def percentile(values: Measurements, which: int) -> float | None:
     return float(np.percentile(values, which)) if len(values) >= values_for(which) else None
 
 
+def milliseconds(seconds: Measurements, which: int) -> float | None:
+    """As `percentile`, of times in seconds."""
+    found = percentile(seconds, which)
+    return None if found is None else 1e3 * found
+
+
 def interval95(values: Sequence[float]) -> tuple[float, float] | None:
     """Student's 95 % confidence interval of a mean; None for fewer than two values."""
     n = len(values)

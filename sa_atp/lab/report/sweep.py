@@ -191,7 +191,7 @@ def figure(plan: Plan, numbers: dict[str, Any]) -> "Figure":
             _panel(axes, quantity, plan, numbers)
         keys = panels[0].get_legend_handles_labels()[0]
         if keys and labels:
-            style.add_legend(made, keys, PANEL_IN)
+            style.add_legend(made, keys)
         elif keys:
             panels[0].legend()
         return made

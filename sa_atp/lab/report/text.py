@@ -2,11 +2,14 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Collection
 
 from sa_atp.lab import policies
 from sa_atp.lab.runs.records import RunResult
 
 NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
+
+MOST_SHOWN = 16  # entries of a list in a plan, such as a trace; manifest.json has all
 
 _COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
@@ -90,13 +93,34 @@ def plural(count: int, noun: str) -> str:
     return f"{number(count)}{NBSP}{noun}{'' if count == 1 else 's'}"
 
 
+def setting(value: object) -> str:
+    """A value of a plan as it is shown, lists without most of their entries if they are long; None gives a dash."""
+    if isinstance(value, list | tuple):
+        more = f", … {number(len(value))} in all" if len(value) > MOST_SHOWN else ""
+        return "[" + ", ".join(map(setting, value[:MOST_SHOWN])) + more + "]"
+    if value is None:
+        return "–"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def slow_links(result: RunResult) -> dict[int, float]:
+    """By worker, how many times slower its link is than the fastest, if it always is; without congestion."""
+    if result.backend == "local":
+        return {}  # it has no links
+    # a run on the network of a file has the rates of its links in the manifest
+    rates = result.manifest.get("worker_mbps") or result.plan.topology.worker_mbps
+    workers = dict(enumerate(rates[: result.plan.topology.workers]))
+    return {worker: max(workers.values()) / rate for worker, rate in workers.items() if rate < max(workers.values())}
+
+
 def situation(result: RunResult) -> str:
     """The stragglers of a run, from its records: "with one worker 4× slower"."""
     straggler = result.plan.straggler
-    if straggler.by == "congestion" and straggler.pattern == "constant":
-        links = f"{in_words(len(straggler.workers))} congested link{'' if len(straggler.workers) == 1 else 's'}"
-        return f"with {links}, {slower(straggler.slowdown)}"
     found = []
+    if links := slow_links(result):
+        found.append(f"{_counted(len(links), 'link')} {_range(links.values())}")
+    if straggler.by == "congestion" and straggler.pattern == "constant":
+        found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}")
     slow = _slow_workers(result)
     patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
     if any(patterns):
@@ -107,10 +131,12 @@ def situation(result: RunResult) -> str:
         found.append(f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of all workers' steps")
     elif paused:
         often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
-        found.append(f"{_workers(len(paused))} pausing for {duration(straggler.pause_s, short=True)} in {often}")
+        found.append(
+            f"{_counted(len(paused), 'worker')} pausing for {duration(straggler.pause_s, short=True)} in {often}"
+        )
     if straggler.pattern == "contention" and straggler.workers:
-        links = f"{in_words(len(straggler.workers))} link{'' if len(straggler.workers) == 1 else 's'}"
-        found.append(f"{links} contended at times, {percent(straggler.share)} left")
+        contended = _counted(len(straggler.workers), "link")
+        found.append(f"{contended} contended at times, {percent(straggler.share)} left")
     return f"with {' and '.join(found)}" if found else "with no straggler"
 
 
@@ -134,11 +160,10 @@ def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
 
 def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     factors = [f for pattern in patterns for _, f in pattern]
-    low, high = min(factors), max(factors)
-    how = slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
+    how = _range(factors)
     if len(set(patterns)) == 1:
         all_slow = len(patterns[0]) == workers and workers > 1
-        who = f"all {in_words(workers)} workers" if all_slow else _workers(len(patterns[0]))
+        who = f"all {in_words(workers)} workers" if all_slow else _counted(len(patterns[0]), "worker")
         return f"{who} {how}"
     if all(len(pattern) == 1 for pattern in patterns):
         same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
@@ -146,13 +171,19 @@ def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
     return f"some workers {how} at times"
 
 
+def _range(factors: Collection[float]) -> str:
+    """2× to 8× slower."""
+    low, high = min(factors), max(factors)
+    return slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"
+
+
 def _short(value: float, significant: int) -> str:
     """A number without trailing zeros: 4, 2.5."""
     return f"{float(f'{value:.{significant}g}'):g}"
 
 
-def _workers(number: int) -> str:
-    return f"{in_words(number)} worker{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{in_words(number)} {noun}{'' if number == 1 else 's'}"
 
 
 def _ordinal(number: int) -> str:

@@ -55,7 +55,7 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
             Line2D([], [], color=style.INK, lw=1.4, ls=(0, (4, 2)), label="the paper's figure"),
             Line2D([], [], color="#999999", lw=1.0, label="as long as the baseline"),
         ]
-        style.add_legend(made, keys, sum(heights))
+        style.add_legend(made, keys)
         return style.save(made, path)
 
 

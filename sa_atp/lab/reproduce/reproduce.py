@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from sa_atp.basics.checkout import SOURCES, commit_of
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.backends import runner
@@ -99,12 +100,11 @@ def _computed(
 
 def stamp() -> str:
     """The commit and versions on which results depend: points of other ones are computed again."""
-    root = Path(__file__).resolve().parents[3]
     versions = []
     for package in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions.append(f"{package} {metadata.version(package)}")
-    return ", ".join([str(runner.commit_of(root)), *versions])
+    return ", ".join([str(commit_of(SOURCES)), *versions])
 
 
 def write(asked: Wanted, found: dict[str, list[list[Found]]], folder: Path) -> tuple[dict[str, Any], list[Path]]:

@@ -39,7 +39,9 @@ class Iteration:
     """
 
     step: int
+    """Number of the step, from 0 on."""
     worker: int
+    """Rank of the worker."""
     compute_s: Number
     """Time spent on its own micro-batches."""
     help_s: Number
@@ -50,6 +52,7 @@ class Iteration:
     wait_s: Number
     """Time spent waiting: for claims, for others, for the sum, and for a core; with Gloo, sending is included."""
     iteration_s: Number
+    """Time from the moment when it began the step until it had applied the sum."""
     loss: Number
     """Mean training loss of the samples that this worker computed; NaN if it computed none."""
     slowdown: Number
@@ -86,7 +89,9 @@ class PolicyRun:
     """One repetition of one policy."""
 
     policy: str
+    """Name of the policy."""
     repetition: int
+    """Number of the repetition, from 0 on."""
     iterations: list[Iteration] = field(default_factory=list)
     intervals: list[Interval] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)

@@ -186,7 +186,7 @@ def test_a_trace_is_beside_whoever_names_it(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("dem",), "dem: no such file; the project's own plans are boa, "),
+        (("dem",), "dem: no such file (did you mean demo?); the project's own plans are boa, "),
         ((3,), "plan = 3: expected a plan's name, a path of a plan file, or a Plan"),
         (("demo", {"run.steps": 0}), "run.steps = 0: expected 1 to 100000"),
         (("demo", {"run.step": 1}), "unknown key run.step"),

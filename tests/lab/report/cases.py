@@ -175,6 +175,25 @@ def _straggler(**fields: object) -> Callable[[], RunResult]:
     return lambda: synthetic.result(straggler=StragglerPlan(**fields), steps=16)  # type: ignore[arg-type]
 
 
+def slow_cpu(by: str) -> RunResult:
+    """A worker whose host has less CPU time than the others'."""
+    found = synthetic.result(steps=8)
+    found.plan = replace(
+        found.plan, straggler=replace(found.plan.straggler, by=by), job=replace(found.plan.job, device="cpu")
+    )
+    found.backend = "mininet"
+    return found
+
+
+def links_of_a_file() -> RunResult:
+    """A run on a network of a file, with two slow links."""
+    found = slow_links("rate")
+    found.plan = replace(found.plan, topology=TopologyPlan(kind="file", file="topology.json"))
+    found.backend = "mininet"
+    found.manifest["worker_mbps"] = [1000.0, 500.0, 1000.0, 100.0]
+    return found
+
+
 def slow_links(by: str = "congestion") -> RunResult:
     """A worker with a slow link, by the plan or by other traffic, and a device as fast as the others'."""
     found = synthetic.result(straggler=StragglerPlan(pattern="none"), steps=8)
@@ -223,6 +242,9 @@ CASES: dict[str, Callable[[], RunResult]] = {
     "congested link": slow_links,
     "contended link": lambda: slow_links("contention"),
     "slow link": lambda: slow_links("rate"),
+    "links of a file": links_of_a_file,
+    "CPU quota": lambda: slow_cpu("cpu-quota"),
+    "CPU shared": lambda: slow_cpu("hog"),
     "extreme straggler": _straggler(slowdown=100.0),
     "all are slow": _straggler(workers=(0, 1, 2, 3)),
     "no evaluations": lambda: synthetic.result(evaluate=False, steps=6),

@@ -1,11 +1,13 @@
 """Figures of every kind of run: nothing is cut off, and no texts overlap."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
 from sa_atp.lab.report.drawing import figures, style
 from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
@@ -130,6 +132,10 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
         ("congested link", "worker 3 (link 4× slower)"),
         ("contended link", "worker 3 (link contended)"),
         ("slow link", "worker 3 (link 10× slower)"),
+        ("links of a file", "worker 1 (link 2× slower)"),
+        ("links of a file", "worker 3 (link 10× slower)"),
+        ("CPU quota", "worker 3 (CPU quota, 4× slower)"),
+        ("CPU shared", "worker 3 (CPU shared, 4× slower)"),
         ("pauses", "worker 3 (pauses at times)"),
     ],
 )
@@ -183,3 +189,37 @@ def test_the_users_settings_do_not_matter() -> None:
         made = FIGURES[0].draw(result, WIDE)
         assert matplotlib.rcParams["font.size"] == 10
         assert made.axes[0].get_facecolor() == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "width_in"), [("demo", 14.0), ("ten policies", 3.4), ("slow link", 3.4), ("sixteen workers", 6.0)]
+)
+def test_figures_of_another_size(name: str, width_in: float) -> None:
+    """They are as wide as was said, and their titles and legends stay within them."""
+    for kind in FIGURES:
+        made = drawn(kind, CASES[name](), style.of_size(width_in))
+        assert made.get_size_inches()[0] == width_in
+        for each in (*made.texts, *(text for legend in made.legends for text in legend.get_texts())):
+            box = each.get_window_extent()
+            assert -1 <= box.x0 <= box.x1 <= made.bbox.width + 1, (kind.name, each.get_text())
+
+
+def test_a_size_that_was_asked_for_is_that_of_all_figures(tmp_path: Path) -> None:
+    written, left_out = figures.write(synthetic.result(steps=6), tmp_path, layout=style.of_size(7, 5), suffix="svg")
+    assert left_out == {}
+    assert sorted(path.name for path in written) == sorted(f"{Path(kind.name).stem}.svg" for kind in FIGURES)
+    for path in written:
+        assert re.search(r'<svg [^>]*width="504pt" height="360pt"', path.read_text(encoding="utf-8"))
+
+
+def test_a_figure_that_is_too_low_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"^iteration_time.png: a figure 2 inches high has no room .* at least 3\.\d$"):
+        figures.write(synthetic.result(steps=6), tmp_path, layout=style.of_size(7, 2))
+
+
+@pytest.mark.parametrize("suffix", style.FORMATS)
+def test_the_same_figure_gives_the_same_file(suffix: str, tmp_path: Path) -> None:
+    first, again = (figures.write(synthetic.result(steps=6), tmp_path / name, suffix=suffix)[0] for name in "ab")
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
+    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert all(path.read_bytes().startswith(begins) for path in first)

@@ -96,7 +96,7 @@ def test_without_matplotlib_everything_else_is_written(
 
 
 def test_importing_the_report_does_not_import_matplotlib() -> None:
-    code = "import sys, sa_atp.lab.report, sa_atp.cli.plot; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, sa_atp.lab.report, sa_atp.cli.experiments.plot; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -79,6 +79,20 @@ def test_situations(straggler: StragglerPlan, expected: str) -> None:
     assert plain(text.situation(synthetic.result(straggler=straggler, steps=8))) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("slow link", "with one link 10× slower"),
+        ("links of a file", "with two links 2× to 10× slower"),
+        ("congested link", "with one congested link, 4× slower"),
+        ("contended link", "with one link contended at times, 20 % left"),
+        ("CPU quota", "with one worker 4× slower"),
+    ],
+)
+def test_situations_of_links(name: str, expected: str) -> None:
+    assert plain(text.situation(CASES[name]())) == expected
+
+
 def test_situation_of_random_stragglers_comes_from_the_steps() -> None:
     found = synthetic.result(straggler=StragglerPlan(pattern="random"), steps=30)
     slowdowns = [i.slowdown for run in found.runs for i in run.iterations if i.slowdown > 1]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp.lab.backends.runner import commit_of
+from sa_atp.basics.checkout import commit_of
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.mininet import topologies
+from sa_atp.lab.backends.mininet import run, topologies
 from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, NetworkLayout
 from sa_atp.lab.plans import plan_files
 
@@ -129,3 +129,13 @@ def test_changed_text_is_built_or_refused_in_one_line(
     layout = drawn(tmp_path_factory.getbasetemp(), text, 4)
     if layout is not None:
         check_buildable(layout, 4)
+
+
+def test_the_rates_of_workers_links_are_those_of_the_file(tmp_path: Path) -> None:
+    """Reports mark slow links by them, because the plan does not have them."""
+    slow = copy.deepcopy(GOOD)
+    slow["links"][1] = ["h2", "s1-p2", "1ms", 5]
+    (tmp_path / "t.json").write_text(json.dumps(slow))
+    plan = plan_files.parse(PLAN.format(4), str(tmp_path / "plan.toml"))
+    normal = plan.topology.link_mbps
+    assert run.worker_mbps(plan, tmp_path / "plan.toml") == [normal, 5.0, normal, normal]

@@ -5,14 +5,13 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab import policies
 from sa_atp.lab.backends.local import is_summed_by_server, prepare, run_policy
 from sa_atp.lab.backends.mininet import parts, topologies, traffic
 from sa_atp.lab.backends.mininet.layout import NetworkLayout
 from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
-from sa_atp.lab.plans.capabilities import check_switch
+from sa_atp.lab.plans.capabilities import check_settings
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.processes import Process
@@ -33,17 +32,20 @@ def check(plan: Plan, plan_path: Path) -> NetworkLayout:
 
     Args: plan_path: the folder of this file has the files that the plan names. Raises: MissingPartError, UserError.
     """
-    check_switch(plan, "mininet")
-    if plan.straggler.pattern == "contention":
-        raise UserError(
-            'the mininet backend cannot change the rate of links while it runs, as straggler.pattern = "contention" wants: '
-            'use --backend sim, or straggler.by = "congestion"'
-        )
+    check_settings(plan, "mininet")
     layout = topologies.of_plan(
         plan, plan_path.parent
     )  # first, because mistakes in a file do not depend on the machine
     parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
     return layout
+
+
+def worker_mbps(plan: Plan, plan_path: Path) -> list[float | None]:
+    """The rate of each worker's link, by rank, as `topology.worker_mbps`. Raises: UserError."""
+    layout = topologies.of_plan(plan, plan_path.parent)
+    rates = {cable.node: cable.quality.rate_mbps for cable in layout.cables}
+    rates |= {cable.other: cable.quality.rate_mbps for cable in layout.cables}
+    return [rates[worker.name] for worker in layout.workers()]
 
 
 def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from sa_atp.basics.errors import UserError
 from sa_atp.lab.report import comparing, findings, stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gantt import timeline
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, WIDTH_IN, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.drawing.training import training
 from sa_atp.lab.report.stats import PolicyStats, WorkerShare
 from sa_atp.lab.report.text import (
@@ -71,6 +72,29 @@ def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, st
         except NothingToDrawError as reason:
             left_out[kind.name] = str(reason)
             path.unlink(missing_ok=True)
+    return written, left_out
+
+
+def write(
+    result: RunResult, folder: Path, *, layout: FigureLayout = WIDE, suffix: str = "png"
+) -> tuple[list[Path], dict[str, str]]:
+    """Writes all figures for which the run has data in one layout and format, to be used elsewhere, without a page.
+
+    Args: suffix: one of style.FORMATS. Returns: the files; and by name, why others were not drawn.
+
+    Raises: MissingPartError without matplotlib; UserError.
+    """
+    style.require_matplotlib()
+    written, left_out = [], {}
+    for kind in FIGURES:
+        name = Path(kind.name).with_suffix(f".{suffix}").name
+        try:
+            with style.applied(layout):
+                written.append(style.save(kind.draw(result, layout), folder / name))
+        except NothingToDrawError as reason:
+            left_out[name] = str(reason)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from None
     return written, left_out
 
 
@@ -153,7 +177,7 @@ def _bounds(axes: "Axes", shown: Sequence[PolicyStats], title: str, layout: Figu
         about = f"fluid bound {duration(bound)} (devices alone: all work / all speed)"
     else:
         about = ""
-    if about and layout.is_narrow:
+    if about and layout.width_in < WIDTH_IN:  # beside each other they would not fit
         about = layout.lines(about, 40)
         line_in_points = 1.3 * layout.small
         axes.annotate(about, (0, 1), (0, 4), xycoords="axes fraction", textcoords="offset points",
@@ -183,7 +207,11 @@ def _room_for_notes(
         end: float = max([each.mean_s or 0.0, *(each.mean_interval_s or ())])
         mean, against = len(duration(each.mean_s)), len(_against(result, base, each, layout))
         # a character takes about a hundredth of the width; on narrow screens there are two lines
-        share = 0.027 * (max(mean * 1.15, against) + 2) if layout.is_narrow else 0.0105 * (mean + against + 4)
+        share = (
+            0.027 * (max(mean * 1.15, against) + 2)
+            if layout.is_narrow
+            else 0.105 / layout.width_in * (mean + against + 4)
+        )
         ends.append(end / (1 - min(0.6, share)))
     return max(ends)
 
@@ -290,7 +318,7 @@ def who_did_what(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
         _micro_batches(axes, workers, size - 1, layout)
         axes.set_ylim(len(workers) - 0.5, -0.5)
         style.quiet_y(axes)
-    style.add_legend(made, keys, height_in, layout)
+    style.add_legend(made, keys, layout)
     _time_axis(panels[-1], end_s * 1.01, layout, labelled=False)
     panels[-1].set_xlabel(f"mean time per step ({axis_unit(end_s * 1.01)[1]})")
     for axes in panels:
@@ -316,7 +344,7 @@ def _stacks(
         for kind in stats.ACTIVITIES:
             seconds = worker.seconds[kind]
             axes.barh(y, seconds, left=left, height=0.7, color=style.ACTIVITY_COLOURS[kind])
-            if room_for_text and seconds > (0.16 if layout.is_narrow else 0.045) * end_s:
+            if room_for_text and seconds > (0.16 if layout.is_narrow else 0.45 / layout.width_in) * end_s:
                 colour = "white" if kind in ("compute", "send") else style.INK
                 axes.text(
                     left + seconds / 2,

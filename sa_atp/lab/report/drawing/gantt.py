@@ -11,7 +11,7 @@ from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gaps import BETWEEN, without_gaps
 from sa_atp.lab.report.drawing.style import WIDE, FigureLayout, NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation, slower
+from sa_atp.lab.report.text import axis_unit, duration, in_words, policy_name, situation
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
             tick.set_fontweight("bold" if row.why else "normal")
         _step_lines(axes, stretch, end_s, layout)
         _end(axes, intervals, stretch, len(found), end_s, layout)
-    style.add_legend(made, keys, height_in, layout)
+    style.add_legend(made, keys, layout)
     _axis(panels[-1], end_s, layout)
     return made
 
@@ -174,7 +174,7 @@ def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow]:
                 start, end = stretch.spans_s[step, worker]
                 found_in.append((step, max(0.0, min(start, end_s)), min(end, end_s)))
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
-        why = [slower(factors[0])] if is_always else []
+        why = [stragglers.slow_device(result, factors[0])] if is_always else []
         why += [links[worker]] if worker in links else []
         # a gap between two steps in which it is a straggler belongs to the first
         following = {step: start for step, start, _ in found_in}

@@ -1,29 +1,34 @@
 """Stragglers and their reasons, for labels and bands of figures: slow devices and pauses are in the records, slow links in
-the plan.
+the plan, or in the manifest if the network is that of a file.
 """
 
 from collections.abc import Iterable, Sequence
 
 from sa_atp.lab.report.drawing.style import FigureLayout
 from sa_atp.lab.report.stats import WorkerShare
+from sa_atp.lab.report.text import slow_links as slower_by
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import RunResult
+
+BY = {"cpu-quota": "CPU quota, ", "hog": "CPU shared, "}
+
+
+def slow_device(result: RunResult, slowdown: float) -> str:
+    """The label of a slow device, with the cause if it is not emulated."""
+    return BY.get(result.plan.straggler.by, "") + slower(slowdown)
 
 
 def slow_links(result: RunResult) -> dict[int, str]:
     """Workers with slow links, permanently or at times, with the text of their labels."""
-    topology, straggler = result.plan.topology, result.plan.straggler
+    straggler = result.plan.straggler
     if result.backend == "local":
         return {}  # it has no links
-    fastest = max(topology.worker_mbps, default=0.0)
-    found = {
-        worker: f"link {slower(fastest / rate)}" for worker, rate in enumerate(topology.worker_mbps) if rate < fastest
-    }
+    found = {worker: f"link {slower(factor)}" for worker, factor in slower_by(result).items()}
     if straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1:
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
     if straggler.pattern == "contention" and straggler.share < 1:
         found |= dict.fromkeys(straggler.workers, "link contended")
-    return {worker: why for worker, why in sorted(found.items()) if worker < topology.workers}
+    return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
@@ -34,7 +39,7 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     for worker in workers:
         why = [links[worker.worker]] if worker.worker in links else []
         if worker.slow_steps > 0.5:
-            why.insert(0, slower(worker.slowdown) if worker.slowdown > 1 else "pauses")
+            why.insert(0, slow_device(result, worker.slowdown) if worker.slowdown > 1 else "pauses")
         elif worker.slow_steps > 0 and at_times:
             why.insert(0, "slow at times" if worker.slowdown > 1 else "pauses at times")
         if why:

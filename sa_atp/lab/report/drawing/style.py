@@ -10,6 +10,7 @@ fits the screen.
 
 import base64
 import contextlib
+import dataclasses
 import functools
 import io
 import itertools
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import needs
-from sa_atp.basics.errors import MissingPartError
+from sa_atp.basics.errors import MissingPartError, UserError
 from sa_atp.lab import policies
 from sa_atp.lab.report.files import write_file
 
@@ -50,6 +51,9 @@ BOUND_COLOUR = "#B22222"
 INK, FAINT = "#222222", "#6A6A6A"
 
 WIDTH_IN = 10.0
+NARROW_BELOW_IN = 6.0
+LEAST_HEIGHT = 0.6  # share of the height that the panels of a figure want
+FORMATS = ("png", "svg", "pdf")
 KEY_CHARACTERS = 6  # width of a legend's key beside its label
 DPI = 120  # 1200 pixels wide: fits a laptop's screen at 100 %
 MOST_SVG_BYTES = 160_000  # larger pictures are embedded as PNG, whose size is bounded
@@ -70,10 +74,13 @@ class FigureLayout:
     legend_characters: int
     ticks: float
     """Number of ticks on an axis, as a share of those of a wide figure."""
+    height_in: float = 0.0
+    """Height of the whole figure; 0: as its content wants."""
 
     @property
     def is_narrow(self) -> bool:
-        return self.width_in < WIDTH_IN
+        """Whether labels are folded, and panels stand one above the other."""
+        return self.width_in < NARROW_BELOW_IN
 
     @property
     def small(self) -> float:
@@ -88,6 +95,24 @@ class FigureLayout:
 WIDE = FigureLayout(WIDTH_IN, 10.0, 13.0, 88, 136, 140, 1.0)
 # as wide as a telephone's screen, at four thirds of a pixel per point
 NARROW = FigureLayout(3.9, 8.5, 10.5, 39, 56, 56, 0.55)
+
+
+def of_size(width_in: float, height_in: float = 0.0) -> FigureLayout:
+    """The layout of a figure of another size: text keeps its size, and lines have more or fewer characters.
+
+    Args: height_in: 0: as the content of each figure wants.
+    """
+    like = NARROW if width_in < NARROW_BELOW_IN else WIDE
+    share = width_in / like.width_in
+    return dataclasses.replace(
+        like,
+        width_in=width_in,
+        height_in=height_in,
+        title_characters=round(like.title_characters * share),
+        subtitle_characters=round(like.subtitle_characters * share),
+        legend_characters=round(like.legend_characters * share),
+        ticks=min(1.0, like.ticks * share),
+    )
 
 
 class NothingToDrawError(Exception):
@@ -134,6 +159,7 @@ _SETTINGS: dict[str, Any] = {
     "savefig.facecolor": "white",
     "svg.fonttype": "none",  # text stays text, not outlines
     "svg.hashsalt": "sa_atp",
+    "pdf.fonttype": 42,  # fonts that publishers accept
 }
 
 
@@ -151,13 +177,21 @@ def figure(
 ) -> "Figure":
     """An empty figure with title, subtitle, and room for a legend.
 
-    Args: height_in: height below these, in inches; legend: its rows, see legend_rows.
+    Args: height_in: height below these that the content wants, in inches; legend: its rows, see legend_rows.
+
+    Raises: UserError: the layout's height is too small for it.
     """
     titles = _balanced(title, layout.title_characters)
     subtitles = _balanced(subtitle, layout.subtitle_characters)
     title_in, subtitle_in = 0.25 * layout.title_size / WIDE.title_size, 0.19 * layout.small / WIDE.small
     head_in = 0.14 + title_in * len(titles) + subtitle_in * len(subtitles)
     head_in += 0.3 + 0.2 * layout.small / WIDE.small * (legend - 1) if legend else 0.06
+    if layout.height_in and layout.height_in < head_in + LEAST_HEIGHT * height_in:
+        raise UserError(
+            f"a figure {layout.height_in:g} inches high has no room for its content: expected at least "
+            f"{head_in + LEAST_HEIGHT * height_in:.1f}"
+        )
+    height_in = layout.height_in - head_in if layout.height_in else height_in
     whole_in = height_in + head_in
     made: Figure = _figure_class()(figsize=(layout.width_in, whole_in), dpi=DPI)
     y = whole_in - 0.12
@@ -180,7 +214,7 @@ def _figure_class() -> Any:
 
     class Shown(Figure):
         def _repr_png_(self) -> bytes:
-            return _png(self, DPI)
+            return _png(self)
 
     return Shown
 
@@ -212,14 +246,17 @@ def _columns(found: Sequence[int], rows: int) -> list[Sequence[int]]:
     return [found[start:end] for start, end in itertools.pairwise(ends)]
 
 
-def add_legend(made: "Figure", handles: list[Any], height_in: float, layout: FigureLayout = WIDE) -> None:
-    """Adds a legend between subtitle and panels. Args: height_in: as given to `figure`."""
+def add_legend(made: "Figure", handles: list[Any], layout: FigureLayout = WIDE) -> None:
+    """Adds a legend between subtitle and panels of a figure that `figure` has made."""
     rows = max(1, legend_rows((str(handle.get_label()) for handle in handles), layout))
     whole_in = made.get_size_inches()[1]
+    engine = made.get_layout_engine()
+    assert engine is not None
+    share = engine.get()["rect"][3]  # of the panels
     made.legend(
         handles=handles,
         loc="lower left",
-        bbox_to_anchor=(0.006, (height_in - 0.02) / whole_in),
+        bbox_to_anchor=(0.006, share - 0.02 / whole_in),
         ncols=-(-len(handles) // rows),
         handlelength=1.3,
         handleheight=0.9,
@@ -249,29 +286,45 @@ def quiet_y(axes: "Axes") -> None:
 
 
 def save(made: "Figure", path: Path) -> Path:
-    """Writes a PNG; the same figure gives the same bytes. Raises: UserError."""
+    """Writes a figure in the format of the path's suffix, one of FORMATS; the same figure gives the same bytes.
+
+    Raises: UserError.
+    """
+    encoders = {".png": _png, ".svg": _svg, ".pdf": _pdf}
 
     def write(part: Path) -> None:
-        part.write_bytes(_png(made, DPI))
+        part.write_bytes(encoders[path.suffix](made))
 
     return write_file(path, write)
 
 
 def as_uri(made: "Figure") -> str:
     """A figure as a data URI: SVG, or PNG if the SVG would be too large."""
+    text = _svg(made)
+    if len(text) <= MOST_SVG_BYTES:
+        return "data:image/svg+xml;base64," + base64.b64encode(text).decode("ascii")
+    sharp = 2 if made.get_size_inches()[0] < NARROW_BELOW_IN else 1  # narrow screens have high resolutions
+    return "data:image/png;base64," + base64.b64encode(_png(made, sharp * DPI)).decode("ascii")
+
+
+def _svg(made: "Figure") -> bytes:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.BytesIO()
     FigureCanvasSVG(made).print_svg(out, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")))
     # fallback fonts are as wide or narrower
-    text = out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Roboto, Arial, sans-serif")
-    if len(text) <= MOST_SVG_BYTES:
-        return "data:image/svg+xml;base64," + base64.b64encode(text).decode("ascii")
-    sharp = 2 if made.get_size_inches()[0] < WIDTH_IN else 1  # narrow screens have high resolutions
-    return "data:image/png;base64," + base64.b64encode(_png(made, sharp * DPI)).decode("ascii")
+    return out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, Roboto, Arial, sans-serif")
 
 
-def _png(made: "Figure", dpi: int) -> bytes:
+def _pdf(made: "Figure") -> bytes:
+    from matplotlib.backends.backend_pdf import FigureCanvasPdf
+
+    out = io.BytesIO()
+    FigureCanvasPdf(made).print_pdf(out, metadata=dict.fromkeys(("Creator", "Producer", "CreationDate")))
+    return out.getvalue()
+
+
+def _png(made: "Figure", dpi: int = DPI) -> bytes:
     """A figure as PNG, drawn once (`Figure.savefig` draws twice). Later files have the same layout."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -42,7 +42,7 @@ def training(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     axes = made.subplots(1, 1)
     _lines(axes, trained, _training_loss, "mean training loss of the step")
     _finish([axes], trained, _training_loss, None, layout)
-    style.add_legend(made, _keys(trained), _panel_in(layout), layout)
+    style.add_legend(made, _keys(trained), layout)
     return made
 
 
@@ -60,7 +60,7 @@ def _held_out(result: RunResult, shown: Sequence[PolicyStats], layout: FigureLay
     _lines(right, shown, _series("accuracy"), "held-out accuracy")
     _finish([left, right], shown, _series("loss"), _enough_s(result, shown), layout)
     _target(right, result, shown, layout)
-    style.add_legend(made, _keys(shown), height_in, layout)
+    style.add_legend(made, _keys(shown), layout)
     return made
 
 

@@ -1,8 +1,9 @@
 """`sa-atp bench`: benchmarks on this machine, some beside a peer (Gloo, BMv2), and others in virtual time."""
 
-import argparse
 import importlib
 from typing import Any
+
+from sa_atp.cli.parts.parser import Parser
 
 # name: (module with `add_arguments` and `run`, what it measures)
 BENCHMARKS = {
@@ -26,14 +27,14 @@ def add(subparsers: Any) -> None:
         commands.add_parser(name, help=what, description=f"Measures {what}.", module=module)
 
 
-class _LazyParser(argparse.ArgumentParser):
+class _LazyParser(Parser):
     """A parser that imports its benchmark only when the user calls it, so that other commands start faster."""
 
     def __init__(self, *, module: str, **options: Any) -> None:
         super().__init__(**options)
         self._module: str | None = module
 
-    def _add_arguments(self) -> None:
+    def load(self) -> None:
         if self._module is not None:
             benchmark = importlib.import_module(self._module)
             self._module = None
@@ -41,5 +42,5 @@ class _LazyParser(argparse.ArgumentParser):
             self.set_defaults(run=benchmark.run)
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
-        self._add_arguments()
+        self.load()
         return super().parse_known_args(*arguments, **options)

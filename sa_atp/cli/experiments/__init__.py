@@ -1,0 +1,1 @@
+"""Commands about experiments: plans, runs, their reports, benchmarks."""

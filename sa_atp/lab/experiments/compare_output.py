@@ -1,0 +1,183 @@
+"""The comparison of runs as a table on the terminal, and as one page with figures side by side."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from sa_atp.basics import needs, terminal
+from sa_atp.basics.words import join
+from sa_atp.lab.experiments.compare import (
+    RunToCompare,
+    machine_differences,
+    numbers_of,
+    plan_differences,
+    policies_of,
+)
+from sa_atp.lab.report import files, findings, html
+from sa_atp.lab.report.comparing import Comparison
+from sa_atp.lab.report.drawing import figures, means_of_runs, style
+from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
+from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, policy_name, setting
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MOST_KEYS = 4  # in a title
+
+Cell = Callable[[dict[str, Any]], str]
+"""Makes a cell from the numbers of a policy in a run (`compare.numbers_of`)."""
+
+
+def columns(runs: Sequence[RunToCompare]) -> list[tuple[str, Cell]]:
+    """The columns of the table of numbers: heading, and a function that makes a cell."""
+    all_numbers = [n for policy in policies_of(runs) for _, n in rows(runs, policy)]
+    found: list[tuple[str, Cell]] = [("iteration", lambda n: duration(n["iteration_time_s"]))]
+    if any(n["iteration_time_ci95"] for n in all_numbers):
+        found.append((f"±{NBSP}95{NBSP}%", _half))
+    found.append((f"against {runs[0].name}", lambda n: _against(runs, n)))
+    found.append(("speed-up", lambda n: "" if n["speedup"] is None else factor(n["speedup"])))
+    if any(n["final_loss"] is not None for n in all_numbers):
+        found.append(("loss", lambda n: "–" if n["final_loss"] is None else digits(n["final_loss"])))
+        found.append(("accuracy", lambda n: _percent(n["final_accuracy"])))
+        found.append(("to target", lambda n: duration(n["time_to_accuracy_s"])))
+    return [*found, ("wrong", lambda n: number(n["sums_wrong"]))]
+
+
+def rows(runs: Sequence[RunToCompare], policy: str) -> list[tuple[RunToCompare, dict[str, Any]]]:
+    """The runs that have a policy, and its numbers there."""
+    return [(run, numbers_of(runs, run, policy)) for run in runs if policy in run.found]
+
+
+def print_comparison(runs: Sequence[RunToCompare], console: Console | None = None) -> None:
+    """Prints the differences of the plans and of the machines, and the numbers of each policy, a row for each run."""
+    console = console or terminal.console()
+    for heading, differences in (
+        ("Plans differ in", plan_differences(runs)),
+        ("Machines and versions differ in", machine_differences(runs)),
+    ):
+        if differences:
+            table = _empty(heading, 2)
+            for run in runs:
+                table.add_column(run.name)
+            for key, values in differences.items():
+                table.add_row(Padding(key, (0, 0, 0, 2)), *map(setting, values))
+            terminal.print_table(console, table)
+            console.print()
+    if not plan_differences(runs):
+        console.print("The plans are the same.\n")
+    shown = columns(runs)
+    table = _empty("Numbers", 1)
+    for heading, _ in shown:
+        table.add_column(heading, justify="right")
+    for policy in policies_of(runs):
+        table.add_row(Text(policy_name(policy), style="bold cyan"))
+        for run, numbers in rows(runs, policy):
+            table.add_row(Padding(run.name, (0, 0, 0, 2)), *(cell(numbers) for _, cell in shown))
+    terminal.print_table(console, table)
+    for note in notes(runs):
+        console.print(note)
+
+
+def _empty(heading: str, gap: int) -> Table:
+    made = Table(box=None, padding=(0, gap, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
+    made.add_column(heading)
+    return made
+
+
+def notes(runs: Sequence[RunToCompare]) -> list[str]:
+    """What the columns mean, and warnings of each run."""
+    lines = ["Speed-up: against the first policy of the same run."]
+    for run in runs:
+        remarks = findings.remarks(run.result.records, run.result.summary)
+        lines += [f"{run.name}: {remark.text}" for remark in remarks if remark.level == "wrong"]
+    return lines
+
+
+def write_page(runs: Sequence[RunToCompare], path: Path) -> Path:
+    """Writes the comparison as one self-contained HTML file. Raises: UserError, MissingPartError."""
+    needs.require_modules("the page needs", "matplotlib", "jinja2")
+    style.require_matplotlib()
+    return files.write_text(path, _page(runs))
+
+
+def _page(runs: Sequence[RunToCompare]) -> str:
+    return html.filled(
+        "compare.html.jinja",
+        title=_title(runs),
+        runs=runs,
+        what_ran={run.name: findings.what_ran(run.result.records) for run in runs},
+        findings={run.name: findings.iteration_time(run.result.records) for run in runs},
+        differences=[
+            ("Plans", plan_differences(runs)),
+            ("Machines and versions", machine_differences(runs)),
+        ],
+        columns=columns(runs),
+        policies={policy: rows(runs, policy) for policy in policies_of(runs)},
+        notes=notes(runs),
+        means=_means(runs),
+        figures=[(kind.caption, _of_each_run(runs, kind)) for kind in figures.FIGURES],
+        policy_name=policy_name,
+        shown=setting,
+    )
+
+
+def _title(runs: Sequence[RunToCompare]) -> str:
+    """a and b differ in straggler.slowdown."""
+    names, differences = join([run.name for run in runs]), list(plan_differences(runs))
+    if not differences:
+        return f"{names}: the same plan"
+    few = differences if len(differences) <= MOST_KEYS else [*differences[: MOST_KEYS - 1], "more"]
+    return f"{names} differ in {join(few)}"
+
+
+def _means(runs: Sequence[RunToCompare]) -> dict[str, str]:
+    """The figure of all means, for wide and narrow screens; empty if no run has iterations."""
+    title = "Mean iteration time of each policy in each run"
+    found = {policy: [(run.name, run.found[policy]) for run, _ in rows(runs, policy)] for policy in policies_of(runs)}
+
+    def drawn(layout: FigureLayout) -> str:
+        with style.applied(layout):
+            return style.as_uri(means_of_runs.means_of_runs(found, title, layout))
+
+    try:
+        return {"wide": drawn(WIDE), "narrow": drawn(NARROW)}
+    except NothingToDrawError:
+        return {}
+
+
+def _of_each_run(runs: Sequence[RunToCompare], kind: figures.FigureKind) -> list[tuple[str, str, str]]:
+    """A figure of each run: the run's name, the picture, and why there is none.
+
+    Pictures have the narrow layout, so that two or three stand side by side on a wide screen, and one fills a narrow one.
+    """
+    found = []
+    for run in runs:
+        try:
+            made: Figure = figures.draw(run.result.records, kind, narrow=True)
+            with style.applied(NARROW):
+                found.append((run.name, style.as_uri(made), ""))
+        except NothingToDrawError as reason:
+            found.append((run.name, "", f"not drawn: {reason}"))
+    return found if any(picture for _, picture, _ in found) else []
+
+
+def _half(numbers: dict[str, Any]) -> str:
+    interval = numbers["iteration_time_ci95"]
+    return duration((interval[1] - interval[0]) / 2) if interval else "–"
+
+
+def _against(runs: Sequence[RunToCompare], numbers: dict[str, Any]) -> str:
+    if numbers["run"] == runs[0].name:
+        return ""
+    if numbers["verdict"] is None:
+        return "–"
+    return Comparison(numbers["verdict"], numbers["iteration_time_reduction"]).in_words()
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.1f}{NBSP}%"

@@ -1,0 +1,90 @@
+"""docs/reference.md, made of declarations: keys of plans, policies, figures, and columns of iterations.csv."""
+
+import typing
+from collections.abc import Iterable, Iterator
+
+from sa_atp.basics.tables import meanings
+from sa_atp.basics.words import join
+from sa_atp.lab import policies
+from sa_atp.lab.plans.keys import TYPES, backends_text, default_text, keys_of
+from sa_atp.lab.plans.plan import TABLES
+from sa_atp.lab.policies import Policy
+from sa_atp.lab.report.drawing.figures import FIGURES
+from sa_atp.lab.report.rows import Row
+from sa_atp.lab.report.sweep import QUANTITIES
+from sa_atp.lab.runs.records import Iteration, PolicyRun
+
+HEAD = """\
+# Reference
+
+Keys of plans, policies, figures of reports, and columns of `iterations.csv`. `sa-atp plans --reference` prints this page,
+from the declarations in the code.
+
+- [Keys of plans](#keys-of-plans), and [of policies](#keys-of-policies)
+- [Policies](#policies)
+- [Figures](#figures)
+- [Columns of iterations.csv](#columns-of-iterationscsv)
+
+## Keys of plans
+
+A plan is a TOML file with these tables; every key has a default. `sa-atp run PLAN --set TABLE.KEY=VALUE` overrides one. A
+backend that does not use a key either ignores it (*unused*), or refuses other values than the default (*refused*).
+"""
+OWN_KEYS = "A policy's own keys count where `run.policies` names it."
+POLICIES = "What workers do with their time, and what happens to updates. [policies.md](policies.md) explains each."
+FIGURES_HEAD = """\
+`sa-atp run` and `sa-atp plot` draw these, `Result.figure` in Python. One for which a run has no data is left out, and the
+report says why."""
+SWEEPS = "A sweep has one figure, `sweep.png`; `sweep.figure` says which:"
+COLUMNS = """\
+A row for each policy, repetition, job, step and worker. A number that is not known is an empty field. [Times of
+steps](cli.md#times-of-steps) defines the times."""
+
+
+def document() -> str:
+    """The page, in Markdown."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    yield HEAD
+    for table in TABLES:
+        yield from _table_of_keys(table)
+    yield f"## Keys of policies\n\n{OWN_KEYS}\n"
+    for table in policies.settings():
+        yield from _table_of_keys(table)
+    yield f"## Policies\n\n{POLICIES}\n"
+    yield from _table(("policy", "in reports", "runs on", "own keys", "meaning"), map(_policy, policies.names()))
+    yield f"## Figures\n\n{FIGURES_HEAD}\n"
+    yield from _table(("figure", "caption"), ((f"`{kind.name}`", kind.caption) for kind in FIGURES))
+    yield f"{SWEEPS}\n"
+    figures = {name: join(each.title for each in shown) for name, shown in QUANTITIES.items()}
+    yield from _table(("`sweep.figure`", "panels"), ((f"`{name}`", panels) for name, panels in figures.items()))
+    yield f"## Columns of iterations.csv\n\n{COLUMNS}\n"
+    said = {**meanings(PolicyRun), **meanings(Iteration), **meanings(Row)}
+    kinds = typing.get_type_hints(Row)
+    yield from _table(("column", "type", "meaning"), ((f"`{name}`", TYPES[kinds[name]], said[name]) for name in kinds))
+
+
+def _table_of_keys(table: str) -> Iterator[str]:
+    yield f"### [{table}]\n"
+    rows = []
+    for key in keys_of(table):
+        limits = f"{key.type}: {key.limits}" if key.limits else key.type
+        rows.append((f"`{key.key}`", f"`{default_text(key)}`", limits, backends_text(key), key.meaning))
+    yield from _table(("key", "default", "values", "backends", "meaning"), rows)
+
+
+def _policy(name: str) -> tuple[str, ...]:
+    policy: Policy = policies.find(name)
+    table = join(f"[`[{each}]`](#{each})" for each in policies.tables_of((name,)))
+    needs = f" Needs {join(policy.modules)}." if policy.modules else ""
+    return f"`{name}`", policy.title, ", ".join(policy.backends), table or "–", policy.summary + needs
+
+
+def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(columns)} |"
+    yield "|---" * len(columns) + "|"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""

@@ -1,0 +1,72 @@
+"""`sa-atp plot` with options: figures for use elsewhere, beside a report that stays as it is."""
+
+from pathlib import Path
+
+import pytest
+from lab.report import synthetic
+
+from sa_atp.cli import main
+from sa_atp.lab import report
+from sa_atp.lab.report.drawing.figures import FIGURES
+
+pytestmark = pytest.mark.needs("matplotlib")
+NAMES = [Path(kind.name).stem for kind in FIGURES]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    found = tmp_path_factory.mktemp("run")
+    report.write_data(synthetic.result(policies=("atp", "sa-atp", "ps"), steps=6), found)
+    return found
+
+
+def test_another_format(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(folder), "--format", "pdf", "--size", "3.4"]) == 0
+    written = [folder / "figures" / f"{name}.pdf" for name in NAMES]
+    assert capsys.readouterr().out.splitlines() == [str(path) for path in written]
+    assert not (folder / "report.html").exists()
+    assert not list(folder.glob("*.png"))
+
+
+def test_some_policies(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plot", str(folder), "--policies", "sa-atp,atp", "--format", "svg", "--out", str(tmp_path / "figures")]
+    assert main(words) == 0
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(f"{name}.svg" for name in NAMES)
+    text = (tmp_path / "figures" / "iteration_time.svg").read_text(encoding="utf-8")
+    assert "Parameter server" not in text
+    # the first one is the baseline, so the other takes longer
+    assert "longer iterations than SA-ATP" in text.replace("\u00a0", " ")
+
+
+def test_a_figure_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare = synthetic.result(steps=6)
+    for run in bare.runs:
+        run.intervals = []
+    report.write_data(bare, tmp_path)
+    assert main(["plot", str(tmp_path), "--format", "svg"]) == 0
+    assert capsys.readouterr().err == "sa-atp: timeline.svg is not drawn: no intervals were recorded\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--policies", "sa-apt"], "policy 'sa-apt': the run has atp, sa-atp, ps (did you mean sa-atp?)"),
+        (["--policies", "atp,"], "--policies atp,: expected names of policies with commas between them, each once"),
+        (
+            ["--policies", "atp,atp"],
+            "--policies atp,atp: expected names of policies with commas between them, each once",
+        ),
+    ],
+)
+def test_policies_that_are_not_there(
+    words: list[str], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plot", str(folder), *words]) == 2
+    assert capsys.readouterr().err == f"sa-atp: {said}\n"
+
+
+@pytest.mark.parametrize("size", ["", "x", "7x", "7xx5", "1", "7x1", "nan", "inf", "50"])
+def test_sizes_that_are_none(size: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plot", str(folder), "--size", size])
+    assert f"argument --size: {size!r}: expected a width in inches, or WIDTHxHEIGHT" in capsys.readouterr().err
