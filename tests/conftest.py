@@ -22,8 +22,8 @@ ANYWHERE = (
 )  # fmt: skip
 
 # Where all ways are gone through, a test that the way `fresh` can run runs there alone (mark `fresh`): it is an ordinary
-# user's, with the newest libraries. Those that need something that it may lack run here, and these folders' in both, because
-# their libraries differ: with p4runtime-shell there is an old protobuf.
+# user's, with the newest libraries. Those that need something that it may lack run here, and these folders' in both:
+# libraries differ: with p4runtime-shell, protobuf is old.
 IN_BOTH = ("switches/p4runtime", "switches/control", "switches/embedded/p4runtime_server")
 
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
