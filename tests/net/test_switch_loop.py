@@ -66,8 +66,8 @@ class Switch:
         while len(found) < count and time.monotonic() < end:
             channel = self.sockets[rank].channel
             if channel is None or channel.fall_asleep():
-                waited_for = [self.sockets[rank]] if channel is None else [self.sockets[rank], channel.bell]
-                readable, _, _ = select.select(waited_for, [], [], 0.1)
+                bells = [] if channel is None else [channel.bell]
+                readable, _, _ = select.select([self.sockets[rank].fileno(), *bells], [], [], 0.1)
                 if channel is not None:
                     channel.wake_up(channel.bell in readable)
             found += [row.tobytes() for burst in self.sockets[rank].receive() for row in burst.data]

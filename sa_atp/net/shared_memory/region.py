@@ -22,7 +22,7 @@ class Region:
     def __init__(self, size: int) -> None:
         self._size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         self._at = self._map(None, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
-        self.bytes: Octets = np.frombuffer((ctypes.c_uint8 * self._size).from_address(self._at), np.uint8)
+        self.bytes: Octets = np.ctypeslib.as_array((ctypes.c_uint8 * self._size).from_address(self._at))
         """uint8[size]; valid until `close`."""
 
     def put(self, offset: int, size: int, descriptor: int) -> None:
