@@ -20,7 +20,7 @@ from sa_atp.protocol.packets.datagrams import Address
 _HELLO = struct.Struct("=4sI4sH")
 MAGIC = b"SATM"
 _CREDENTIALS = struct.Struct("=iII")
-ANSWER_S = 0.5  # a switch answers within milliseconds
+ANSWER_S = 2.0  # a switch answers within milliseconds, unless the machine is very busy
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def ask(switch: Address, address: Address) -> tuple[socket.socket, list[int]] | 
         if not is_of_this_user(peer):
             raise OSError(errno.EPERM, "another user's")
         peer.send(Hello(address).encode())
-        _, descriptors, _, _ = socket.recv_fds(peer, 16, 3)
+        _, descriptors, _, _ = socket.recv_fds(peer, 16, 3, socket.MSG_CMSG_CLOEXEC)
         if len(descriptors) != 3:
             raise OSError(errno.EPROTO, "no channel")
     except OSError:
