@@ -193,7 +193,7 @@ class _Writer:
             self.out(f"{self.translator.valid(header.name)} = False")
             self.out(f"{self.packets.came_with_packet(header)} = 0")
             if header.is_vector:
-                self.out(f"{self.headers.changed(header)} = False")
+                self.out(f"{self.translator.packed(header.name)} = False")
                 continue
             for field in self.packets.needed(header):
                 self._zero(header, field)
