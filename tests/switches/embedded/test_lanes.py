@@ -115,7 +115,7 @@ STEPS: dict[str, Step] = {
 
 def config(steps: list[tuple[str, int]]) -> dict[str, Any]:
     """The program: its parser extracts Ethernet and the lanes, its action does the steps at their cells."""
-    program = copy.deepcopy(PUNT)
+    program: dict[str, Any] = copy.deepcopy(PUNT)
     program["header_types"][0]["fields"] = [["held", 32, True]]
     program["header_types"].append({"name": "lanes_h", "id": 5, "fields": [[f"v{i}", 32, True] for i in range(LANES)]})
     program["headers"].append({"name": "lanes", "id": 5, "header_type": "lanes_h", "metadata": False, "pi_omit": True})
