@@ -24,6 +24,9 @@ ARRAYS = {
     for dimensions in (1, 2)
 }
 """Operations that take an array out of a call frame."""
+ROWS = {f"rows_u{bits}": np.dtype(f"u{bits // 8}") for bits in (8, 16, 32, 64)}
+"""Operations that take an array of two dimensions out of a call frame, with a number of columns that the source states: the
+compiler works out places in it with constants."""
 
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,7 +84,7 @@ def plain() -> dict[str, Callable[..., Any]]:
         data = vector.view(np.uint32).astype(">u4").tobytes()
         buffer[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
 
-    def take(frame: list[Any], index: int) -> Any:
+    def take(frame: list[Any], index: int, columns: int = 0) -> Any:
         return frame[index]
 
     def set_frame_word(frame: list[Any], index: int, value: int) -> None:
@@ -114,7 +117,7 @@ def plain() -> dict[str, Callable[..., Any]]:
         "put1": put1,
         "frame_word": take,
         "set_frame_word": set_frame_word,
-        **dict.fromkeys(ARRAYS, take),
+        **dict.fromkeys((*ARRAYS, *ROWS), take),
         "constant": int,
         "address_in": lambda frame, index: frame[index].ctypes.data,
         "compiled": plain_function,
@@ -282,6 +285,15 @@ def compiled(*, kept: bool = True) -> dict[str, Callable[..., Any]]:
 
         return vector_of if dimensions == 1 else matrix_of
 
+    def make_rows(dtype: Any) -> Any:
+        dtype = numba.from_dtype(dtype)
+
+        @jit
+        def rows_of(frame, index, columns):  # type: ignore[no-untyped-def]
+            return carray(pointer(frame, index), (number(frame, index + 1), columns), dtype)
+
+        return rows_of
+
     @jit
     def sign_extend(value, bits):  # type: ignore[no-untyped-def]
         shift = numba.int64(64) - numba.int64(bits)
@@ -340,6 +352,7 @@ def compiled(*, kept: bool = True) -> dict[str, Callable[..., Any]]:
         "frame_word": frame_word,
         "set_frame_word": set_frame_word,
         **{name: make_array(*shape) for name, shape in ARRAYS.items()},
+        **{name: make_rows(dtype) for name, dtype in ROWS.items()},
         "constant": np.uint64,
         "address_in": frame_word,
         "compiled": numba.njit(nogil=True, error_model="numpy", cache=kept),

@@ -21,7 +21,7 @@ from sa_atp.switches.embedded.program import Field, Header, Program
 from sa_atp.switches.embedded.translate import checksums
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, Deparsing
 from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
-from sa_atp.switches.embedded.translate.layout import MemoryLayout, layout
+from sa_atp.switches.embedded.translate.layout import MemoryLayout, layout, rows
 from sa_atp.switches.embedded.translate.matching import Matching
 from sa_atp.switches.embedded.translate.parsing import Parsing
 from sa_atp.switches.embedded.translate.source import Source
@@ -115,25 +115,24 @@ class _Writer:
         )
 
     def _arguments(self) -> Sequence[tuple[str, str, str, str]]:
-        """For each argument: its name in `process`, its kind, its owner, and the operation that takes it."""
+        """For each argument: its name in `process`, its kind, its owner, and source that takes it from place {}."""
         names = self.translator.names
         found: list[tuple[str, str, str, str]] = []
         for table in self.places.tables.values():
             if table.kind == "none" and table.table.default_const:
                 continue
-            found.append((self.matching.array(table), "table", table.table.name, "array_u64_2"))
+            found.append((self.matching.array(table), "table", table.table.name, rows(64, table.columns)))
             if table.kind == "direct":
-                found.append((self.matching.index(table), "index", table.table.name, "array_u64_1"))
+                found.append((self.matching.index(table), "index", table.table.name, "array_u64_1(frame, {})"))
             if table.table.with_counters:
-                found.append(
-                    (names.of("entries_counter", table.table.name), "entries", table.table.name, "array_u64_2")
-                )
+                found.append((names.of("entries_counter", table.table.name), "entries", table.table.name, rows(64, 2)))
         found += [(array.name, "register", array.name, array.view) for array in self.places.arrays]
-        found += [(names.of("counter", c.name), "counter", c.name, "array_u64_2") for c in self.program.counters]
+        found += [(names.of("counter", c.name), "counter", c.name, rows(64, 2)) for c in self.program.counters]
         for name, (_, signed) in self.places.vectors.items():
-            found.append((self.translator.vector(name), "vector", name, f"array_{'i' if signed else 'u'}32_1"))
+            view = f"array_{'i' if signed else 'u'}32_1(frame, {{}})"
+            found.append((self.translator.vector(name), "vector", name, view))
         if self.translator.shared:
-            found.append(("holds", "holds", "", "array_i64_1"))
+            found.append(("holds", "holds", "", "array_i64_1(frame, {})"))
         return found
 
     # --- the function -----------------------------------------------------------------------------------------------
@@ -143,7 +142,7 @@ class _Writer:
         for i, (name, kind) in enumerate(FIXED_ARGUMENTS):
             out(f"{name} = {kind}(frame, {FRAME_WORDS * i})")
         for i, (name, kind, _, view) in enumerate(arguments, len(FIXED_ARGUMENTS)):
-            out(f"{name} = {view}(frame, {FRAME_WORDS * i})  # {kind}")
+            out(f"{name} = {view.format(FRAME_WORDS * i)}  # {kind}")
         out("n, made, at = first, 0, 0")
         if self.translator.shared:
             out(f"held = {self.translator.names.constant(BLOCKS)}")
@@ -193,7 +192,7 @@ class _Writer:
             self.out(f"{self.translator.valid(header.name)} = False")
             self.out(f"{self.packets.came_with_packet(header)} = 0")
             if header.is_vector:
-                self.out(f"{self.headers.changed(header)} = False")
+                self.out(f"{self.translator.packed(header.name)} = False")
                 continue
             for field in self.packets.needed(header):
                 self._zero(header, field)

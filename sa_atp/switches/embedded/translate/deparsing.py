@@ -85,7 +85,7 @@ class Deparsing:
         return fields
 
     def came_with_packet(self, header: Header) -> str:
-        return self.translator.names.of("offset", header.name)
+        return self.translator.offset(header.name)
 
     # --- deparser -----------------------------------------------------------------------------------------------------
 
@@ -137,10 +137,10 @@ class Deparsing:
 
     def _emit_vector(self, header: Header) -> None:
         start = self.came_with_packet(header)
-        with self.out.block(f"if {self.headers.changed(header)}:"):
-            self.out(f"store_vector(out, at + end, {self.translator.vector(header.name)})")
-        with self.out.block("else:"):
+        with self.out.block(f"if {self.translator.packed(header.name)}:"):
             self.out(f"copy_bytes(out, at + end, packets, start + {start}, {header.size_bytes})")
+        with self.out.block("else:"):
+            self.out(f"store_vector(out, at + end, {self.translator.vector(header.name)})")
 
     def _emit(self, header: Header) -> None:
         start = self.came_with_packet(header)

@@ -87,6 +87,7 @@ class Translator:
         self.names = PythonNames()
         self.where = ""  # the place in the program, for messages
         self.loop: dict[str, str] = {}  # in a rerolled loop: the index, as source, into each vector header
+        self.from_packet: set[str] = set()  # in a rerolled loop: the vector headers that it reads in the packet
 
     # --- places ---------------------------------------------------------------------------------------------------
 
@@ -104,6 +105,14 @@ class Translator:
 
     def vector(self, header: str) -> str:
         return self.names.of("vector", header)
+
+    def offset(self, header: str) -> str:
+        """The variable with the place in the packet that a header came from."""
+        return self.names.of("offset", header)
+
+    def packed(self, header: str) -> str:
+        """The variable that is true while the values of a vector header are in the packet, and not in its array."""
+        return self.names.of("packed", header)
 
     def lane(self, header: Header, field: Field) -> str:
         """The index of a field in its vector header; in a loop, the loop's index."""
@@ -158,9 +167,19 @@ class Translator:
             return self.of_words(self.variables(instance, field), field.bits)
         kind: Kind = "signed" if field.signed else "unsigned"
         if instance.is_vector:
-            element = f"{self.vector(instance.name)}[{self.lane(instance, field)}]"
-            return Value(f"{'i64' if field.signed else 'u64'}({element})", kind, field.bits)
+            return Value(self._read_lane(instance, field), kind, field.bits)
         return Value(self.variable(instance, field), kind, field.bits)
+
+    def _read_lane(self, header: Header, field: Field) -> str:
+        lane = self.lane(header, field)
+        unpacked = f"{'i64' if field.signed else 'u64'}({self.vector(header.name)}[{lane}])"
+        at = f"4 * ({lane})" if "+" in lane else f"4 * {lane}"
+        packed = f"load4(packets, start + {self.offset(header.name)} + {at})"
+        if field.signed:
+            packed = f"sign_extend({packed}, {field.bits})"
+        if self.loop:
+            return packed if header.name in self.from_packet else unpacked
+        return f"({packed} if {self.packed(header.name)} else {unpacked})"
 
     # --- values of several words ----------------------------------------------------------------------------------
 

@@ -23,10 +23,6 @@ class Headers:
 
     # --- names --------------------------------------------------------------------------------------------------------
 
-    def changed(self, header: Header) -> str:
-        """The variable that is true if a vector header was written to."""
-        return self.translator.names.of("changed", header.name)
-
     def size(self, header: Header) -> str:
         """The size of a header, as source."""
         return (
@@ -47,6 +43,15 @@ class Headers:
         for sibling in self.program.siblings(header.name):
             self.out(f"{self.translator.valid(sibling)} = False")
 
+    def unpack(self, header: str) -> None:
+        """Writes the copy of a vector header's values from the packet into its array, if they are still there."""
+        packed = self.translator.packed(header)
+        with self.out.block(f"if {packed}:"):
+            self.out(
+                f"load_vector(packets, start + {self.translator.offset(header)}, {self.translator.vector(header)})"
+            )
+            self.out(f"{packed} = False")
+
     def set_valid(self, header: Header, where: str) -> None:
         """Writes setValid: a header that was not valid gets zeros."""
         if header.varbit and header.name in self.usage.filled:
@@ -59,7 +64,7 @@ class Headers:
                 self.out(f"grown += {header.size_bytes}")
             if header.is_vector:
                 self.out(f"{self.translator.vector(header.name)}[:] = 0")
-                self.out(f"{self.changed(header)} = True")
+                self.out(f"{self.translator.packed(header.name)} = False")
                 return
             for field in header.fields:
                 for variable in self.translator.variables(header, field) if not field.is_varbit else ():

@@ -22,6 +22,11 @@ class RegisterPlace:
     register: Register
 
 
+def rows(bits: int, columns: int) -> str:
+    """Source that takes an array with this many columns out of a call frame; {} stands for its place."""
+    return f"rows_u{bits}(frame, {{}}, {columns})"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RegisterArray:
     name: str
@@ -38,8 +43,9 @@ class RegisterArray:
 
     @property
     def view(self) -> str:
-        """The operation that takes the array out of a call frame."""
-        return f"array_u{np.dtype(self.dtype).itemsize * 8}_{1 if self.columns is None else 2}"
+        """Source that takes the array out of a call frame; {} stands for its place."""
+        bits = np.dtype(self.dtype).itemsize * 8
+        return f"array_u{bits}_1(frame, {{}})" if self.columns is None else rows(bits, self.columns)
 
     def zeros(self) -> Cells:
         shape: tuple[int, ...] = (self.size,) if self.columns is None else (self.size, self.columns)

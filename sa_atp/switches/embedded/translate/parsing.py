@@ -197,7 +197,7 @@ class Parsing:
         self.out(f"{self.packets.came_with_packet(header)} = offset")
         self.headers.made_valid(header)
         if header.is_vector:
-            self.out(f"load_vector(packets, start + offset, {self.translator.vector(header.name)})")
+            self.out(f"{self.translator.packed(header.name)} = True")
             return
         base = "offset"
         if header.varbit is not None:

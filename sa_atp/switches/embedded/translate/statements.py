@@ -12,7 +12,7 @@ from sa_atp.switches.embedded.translate.headers import Headers
 from sa_atp.switches.embedded.translate.layout import MemoryLayout, RegisterPlace
 from sa_atp.switches.embedded.translate.reroll import Families, FamilyMember, Loop, member_of, reroll
 from sa_atp.switches.embedded.translate.source import Source
-from sa_atp.switches.embedded.translate.usage import Usage
+from sa_atp.switches.embedded.translate.usage import WRITES_FIRST, Usage, references
 
 DROP_PORT = 511  # simple_switch's default
 
@@ -129,14 +129,32 @@ class Statements:
             if primitive["op"] in ("register_read", "register_write"):
                 self._hold(self._index(_index_of(primitive)))
                 break
-        with self.out.block(self._register_guard(loop.body)), self.out.block(f"for i in range({loop.count}):"):
-            self.translator.loop = indices
+        vectors = sorted(bases.keys() & self.layout.vectors.keys())
+        written = [name for name in vectors if _writes_vector(loop.body, name)]
+        with self.out.block(self._register_guard(loop.body)):
+            for name in written:
+                if loop.count < self.layout.vectors[name][0]:
+                    self.headers.unpack(name)  # the loop leaves values that it does not write
+            self._passes(loop, indices, [name for name in vectors if _reads_vector(loop.body, name)])
+            for name in written:
+                self.out(f"{self.translator.packed(name)} = False")
+
+    def _passes(self, loop: Loop, indices: dict[str, str], read: Sequence[str]) -> None:
+        """Writes a loop twice if it reads vector headers: with their values in the packet, and in their arrays."""
+        if read:
+            with self.out.block(f"if {' and '.join(map(self.translator.packed, read))}:"):
+                self._pass_over(loop, indices, read)
+        with self.out.block("else:") if read else nullcontext():
+            for name in read if len(read) > 1 else ():
+                self.headers.unpack(name)
+            self._pass_over(loop, indices, ())
+
+    def _pass_over(self, loop: Loop, indices: dict[str, str], from_packet: Sequence[str]) -> None:
+        with self.out.block(f"for i in range({loop.count}):"):
+            self.translator.loop, self.translator.from_packet = indices, set(from_packet)
             for primitive in loop.body:
                 self.primitive(primitive)
-            self.translator.loop = {}
-        for family in bases:
-            if family in self.layout.vectors and self._writes_vector(loop.body, family):
-                self.out(f"{self.headers.changed(self.translator.program.headers[family])} = True")
+            self.translator.loop, self.translator.from_packet = {}, set()
 
     def _register_guard(self, body: Sequence[Mapping[str, Any]]) -> str:
         """The check of a loop's register index, which all its registers share, outside the loop."""
@@ -147,14 +165,6 @@ class Statements:
                     f"if {self._index(_index_of(primitive))} < {self.translator.names.constant(place.register.size)}:"
                 )
         return "if True:"
-
-    def _writes_vector(self, body: Sequence[Mapping[str, Any]], family: str) -> bool:
-        for primitive in body:
-            if primitive["op"] in ("assign", "register_read"):
-                target = primitive["parameters"][0]
-                if target.get("type") == "field" and target["value"][0] == family:
-                    return True
-        return False
 
     # --- single statements --------------------------------------------------------------------------------------------
 
@@ -190,9 +200,11 @@ class Statements:
         if not header.is_vector:
             self.out(f"{self.translator.variable(header, field)} = {code}")
             return
+        if self.translator.loop:
+            self.translator.from_packet.discard(header.name)
+        else:
+            self.headers.unpack(header.name)
         self.out(f"put1({self.translator.vector(header.name)}, {self.translator.lane(header, field)}, {code})")
-        if not self.translator.loop:
-            self.out(f"{self.headers.changed(header)} = True")
 
     def _do_assign(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
         self.assign(target, self.value(source))
@@ -334,6 +346,16 @@ def _families(translator: Translator, layout: MemoryLayout) -> Families:
         if place.column is not None:
             families[("register", register)] = FamilyMember(place.array, place.column)
     return families
+
+
+def _writes_vector(body: Sequence[Mapping[str, Any]], header: str) -> bool:
+    targets = (p["parameters"][0] for p in body if p["op"] in WRITES_FIRST)
+    return any(target.get("type") == "field" and target["value"][0] == header for target in targets)
+
+
+def _reads_vector(body: Sequence[Mapping[str, Any]], header: str) -> bool:
+    sources = [p["parameters"][p["op"] in WRITES_FIRST :] for p in body]
+    return any(name == header for name, _ in references(sources))
 
 
 def _register_of(primitive: Mapping[str, Any]) -> str:
