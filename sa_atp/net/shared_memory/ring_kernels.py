@@ -11,6 +11,7 @@ import numpy as np
 
 from sa_atp.net.shared_memory.atomics import copy_memory, fence, load_acquire, store_release
 from sa_atp.net.shared_memory.layout import (
+    AT_ONCE_BYTES,
     DOWN_BYTES,
     DOWN_HEAD,
     DOWN_RECORDS,
@@ -82,7 +83,8 @@ def give_back(ring: Any) -> None:
 
 
 def take(ring: Any) -> int:
-    """Takes the records that are there: they are valid until the next call of `take`, `put` or `fall_asleep`.
+    """Takes records that are there, as many as a processor's cache holds beside the sums that they become part of: they are
+    valid until the next call of `take`, `put` or `fall_asleep`.
 
     Returns: how many rows of `found`: as socket_kernels.receive, but that records are in Ring.words.
     """
@@ -95,7 +97,8 @@ def take(ring: Any) -> int:
         return 0
     count = 0
     end = -1  # of the last row
-    while tail < head:
+    taken = 0
+    while tail < head and taken < AT_ONCE_BYTES:
         word = load_acquire(base + DOWN_RECORDS + 8 * (tail % RECORDS))
         size = word & FIELD
         segment = (word >> FIELD_BITS) & FIELD
@@ -114,6 +117,7 @@ def take(ring: Any) -> int:
             found[count, 3] = mine[SENDER]
             count += 1
         end = start + size if size % segment == 0 else -1
+        taken += size
         tail += 1
     mine[TAIL] = tail
     return count
