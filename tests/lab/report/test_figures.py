@@ -53,7 +53,14 @@ def texts(made: Any) -> list[tuple[str, Any]]:
     return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in found]
 
 
-NARROW_CASES = ("demo", "one step", "extreme straggler", "ten policies, eight workers", "sixteen workers", "repetitions")
+NARROW_CASES = (
+    "demo",
+    "one step",
+    "extreme straggler",
+    "ten policies, eight workers",
+    "sixteen workers",
+    "repetitions",
+)
 
 
 @pytest.mark.parametrize(
