@@ -120,22 +120,24 @@ class Driver:
     def _use_channel(self, channel: Channel) -> None:
         self.socket.channel = channel
         channel.spare(self._spares)
+        self._descriptors.append(channel.bell)
         for descriptor in (channel.bell, channel.peer):
-            self._descriptors.append(descriptor)
             self._poll.register(descriptor, select.POLLIN)
-            if not self._is_lent:
-                self._epoll.register(descriptor, select.EPOLLIN)
+        if not self._is_lent:
+            self._epoll.register(channel.bell, select.EPOLLIN)
+        self._epoll.register(channel.peer, select.EPOLLIN)
         self._may_sleep = False
 
     def _drop_channel(self) -> None:
         channel = self.socket.channel
         if channel is None:
             return
+        self._descriptors.remove(channel.bell)
         for descriptor in (channel.bell, channel.peer):
-            self._descriptors.remove(descriptor)
             self._poll.unregister(descriptor)
-            if not self._is_lent:
-                self._epoll.unregister(descriptor)
+        if not self._is_lent:
+            self._epoll.unregister(channel.bell)
+        self._epoll.unregister(channel.peer)
         self.socket.drop_channel()
         self._may_sleep = True
         self._seek_us = now_us()

@@ -9,8 +9,19 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows
-from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, RECORDS, SPARES, UP_BYTES, UP_DATA
-from sa_atp.net.shared_memory.ring_kernels import BELL, BROKEN, DOORBELL, MINE, SENDER, Ring
+from sa_atp.net.shared_memory.layout import (
+    CHANNEL_BYTES,
+    DOWN_BYTES,
+    DOWN_DATA,
+    DOWN_HEAD,
+    RANK_SLEEPS,
+    RECORDS,
+    SPARES,
+    UP_BYTES,
+    UP_DATA,
+    UP_TAIL,
+)
+from sa_atp.net.shared_memory.ring_kernels import BELL, BROKEN, DOORBELL, HEAD, MINE, SENDER, SLEEPS, TAIL, Ring
 from sa_atp.net.sockets.compiled_bursts import MESSAGES, bursts_in
 from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.protocol.packets.datagrams import Address, Burst
@@ -40,6 +51,8 @@ class Channel:
             words=self._data.view(np.uint32), mine=mine, starts=np.zeros(RECORDS, np.int64),
             found=np.zeros((MESSAGES, 4), np.int64),
         )  # fmt: skip
+        # Calls of compiled code are long beside a look at a number.
+        self._numbers, self._mine = self.ring.control, mine
 
     @property
     def bell(self) -> int:
@@ -67,15 +80,20 @@ class Channel:
         self.ring.control[SPARES // 8] = wanted
 
     def has_arrived(self) -> bool:
-        return bool(self._kernels.has_arrived(self.ring))
+        return bool(self._numbers[DOWN_HEAD // 8] != self._mine[TAIL])
 
     def fall_asleep(self) -> bool:
         """Has the switch ring the bell from now on. Returns: False if something has arrived, and it will not."""
-        return bool(self._kernels.fall_asleep(self.ring))
+        return not self.has_arrived() and bool(self._kernels.fall_asleep(self.ring))
 
     def wake_up(self, has_rung: bool) -> None:
         """Ends what `fall_asleep` began, where it returned True. Args: has_rung: whether the bell is readable."""
-        self._kernels.wake_up(self.ring, has_rung)
+        if self._mine[SLEEPS] % 2:
+            self._mine[SLEEPS] += 1
+            self._numbers[RANK_SLEEPS // 8] = self._mine[SLEEPS]
+        if has_rung:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self.bell)
 
     def receive(self) -> list[Burst]:
         """Takes all that has arrived."""
@@ -91,6 +109,8 @@ class Channel:
 
     def held_bytes(self) -> int:
         """Bytes that the switch has not taken yet."""
+        if self._numbers[UP_TAIL // 8] == self._mine[HEAD]:
+            return 0
         return int(self._kernels.held_bytes(self.ring))
 
     def budget_bytes(self) -> int:
