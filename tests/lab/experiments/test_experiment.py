@@ -135,6 +135,16 @@ def test_quiet_means_quiet(plan: Path, tmp_path: Path, capfd: pytest.CaptureFixt
     assert "atp, repetition 1 of 1" in err
 
 
+@pytest.mark.parametrize("own", [True, False], ids=["in the run's folder", "in another one"])
+def test_decisions_are_logged_where_they_are_wanted(plan: Path, tmp_path: Path, own: bool) -> None:
+    out, apart = tmp_path / "out", tmp_path / "log"
+    overrides = {**OVERRIDES, "run.policies": ["sa-atp"]}
+    experiment.run(plan, overrides, backend="sim", out=out, progress=False, draw=False, log=True if own else apart)
+    logs = sorted((out / "log" if own else apart).rglob("*.jsonl"))
+    assert [path.stem for path in logs] == ["parameter-server", "rank-0", "rank-1"]
+    assert all(path.stat().st_size for path in logs)
+
+
 def test_each_run_has_a_folder_of_its_own(plan: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two of different plans, in one second."""
     monkeypatch.chdir(tmp_path)
