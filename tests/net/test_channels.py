@@ -392,7 +392,7 @@ def test_what_is_no_question_gets_no_channel() -> None:
         wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.needs("root")
 def test_another_user_gets_no_channel() -> None:
     with running(compiled=True, shares=True) as switch:
         host, port = switch.port.address

@@ -16,6 +16,7 @@ WITHOUT = {
     "sim": "the simulator",
     "mininet": "the mininet backend",
 }
+INSTEAD = {"switch.program": "--switch embedded, or "}  # what would do beside another backend, by key
 MOST_SWITCHED_RACKS = 16  # with packets: every leaf needs a port of the spine
 
 
@@ -60,9 +61,11 @@ def check_settings(plan: Plan, backend: str) -> None:
             on = field.metadata.get("only_on", BACKENDS) if value != field.default else BACKENDS
             if isinstance(value, str):
                 on = field.metadata.get("values_only_on", {}).get(value, on)
-            _check_runs(f"{name}.{field.name} = {short(value)}", on, backend)
+            key = f"{name}.{field.name}"
+            _check_runs(f"{key} = {short(value)}", on, backend, INSTEAD.get(key, ""))
 
 
-def _check_runs(setting: str, on: Sequence[str], backend: str) -> None:
+def _check_runs(setting: str, on: Sequence[str], backend: str, instead: str = "") -> None:
+    """Args: on: backends that run it; instead: what else would do."""
     if backend not in on:
-        raise UserError(f"{WITHOUT[backend]} cannot do {setting}: use --backend {' or '.join(on)}")
+        raise UserError(f"{WITHOUT[backend]} cannot do {setting}: use {instead}--backend {' or '.join(on)}")
