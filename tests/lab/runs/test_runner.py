@@ -39,7 +39,7 @@ def test_bmv2_is_refused_where_it_does_not_run(
     printed = capsys.readouterr()
     assert printed.out == ""
     (line,) = printed.err.splitlines()
-    assert line.endswith("cannot do switch.program = 'bmv2': use --backend mininet")
+    assert line.endswith("cannot do switch.program = 'bmv2': use --switch embedded, or --backend mininet")
     assert not out.exists()
 
 
