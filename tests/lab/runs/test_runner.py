@@ -68,7 +68,9 @@ def test_a_sweep_over_switches_runs_each_switch() -> None:
     plan = small("run.backend=sim", "sweep.key=switch.program", 'sweep.values=["embedded","bmv2"]')
     first, second = points(plans.placed(plan), "here")
     runner.check(first.plan, "here")
-    with pytest.raises(UserError, match=r"cannot do switch\.program = 'bmv2': use --backend mininet"):
+    with pytest.raises(
+        UserError, match=r"cannot do switch\.program = 'bmv2': use --switch embedded, or --backend mininet"
+    ):
         runner.check(second.plan, "here")
 
 
