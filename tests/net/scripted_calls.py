@@ -128,7 +128,12 @@ def build(*, faults: bool, boundscheck: bool = True) -> Built:
     _KEPT_ALIVE.append(whole)  # compiled code has its address
     calls = _calls(int(whole.array.ctypes.data))
 
-    def checked(module: ModuleType, before: Sequence[compiled.Compiled] = (), **signatures: Any) -> compiled.Compiled:
+    def checked(
+        module: ModuleType,
+        before: Sequence[compiled.Compiled] = (),
+        beside: Sequence[ModuleType] = (),
+        **signatures: Any,
+    ) -> compiled.Compiled:
         name = module.__name__.rpartition(".")[2]
         source = inspect.getsource(module)
         space: dict[str, Any] = {"__name__": f"checked_{name}"}

@@ -360,6 +360,27 @@ def test_a_rank_sees_at_once_that_its_switch_has_ended() -> None:
     channel.close()
 
 
+def test_a_rank_that_has_written_what_cannot_be_loses_its_channel() -> None:
+    with running(compiled=True, shares=True) as switch:
+        channel = open_channel(switch.port.address, (LOOPBACK, 5000))
+        assert channel is not None
+        channel.ring.control[layout.UP_HEAD // 8] = RECORDS + 1
+        wait_until(channel.is_over)
+        channel.close()
+        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
+
+
+def test_a_channel_for_which_there_is_no_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(compiled=True, shares=True) as switch:
+        with monkeypatch.context() as patch:
+            patch.setattr(Region, "put", lambda *_: os.open("/nonexistent", os.O_RDONLY))
+            channel = open_channel(switch.port.address, (LOOPBACK, 5000))
+            assert channel is not None
+            wait_until(channel.is_over)
+        channel.close()
+        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
+
+
 def test_no_channels_where_packets_are_looked_at_one_by_one_or_nobody_wants_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -387,9 +408,9 @@ def test_what_is_no_question_gets_no_channel() -> None:
                 peer.connect(handshake.name_of(switch.port.address))
             except BlockingIOError:
                 break
+        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
         for peer in silent:
             peer.close()
-        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
 
 
 @pytest.mark.needs("root")

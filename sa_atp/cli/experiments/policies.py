@@ -1,6 +1,7 @@
 """`sa-atp policies`: the policies that plans may compare, and their own keys."""
 
 import argparse
+import dataclasses
 import json
 from typing import Any
 
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     found = []
     for name, summary in experiment.policies().items():
         policy = policies.find(name)
-        own = [keys.as_json(key) for table in policies.tables_of((name,)) for key in keys.keys_of(table)]
+        own = [dataclasses.asdict(key) for table in policies.tables_of((name,)) for key in keys.keys_of(table)]
         of = {
             "title": policy.title,
             "family": policy.family.value,

@@ -151,7 +151,8 @@ def _means(runs: Sequence[RunToCompare]) -> dict[str, str]:
 
 
 def _of_each_run(runs: Sequence[RunToCompare], kind: figures.FigureKind) -> list[tuple[str, str, str]]:
-    """A figure of each run: the run's name, the picture, and why there is none.
+    """Draws one kind of figure for each run. Returns: for each, the run's name, the picture as a URI, and a note; where the
+    run has no data for it, the picture is "" and the note says why.
 
     Pictures have the narrow layout, so that two or three stand side by side on a wide screen, and one fills a narrow one.
     """

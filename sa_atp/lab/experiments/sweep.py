@@ -51,7 +51,7 @@ class Sweep:
 
     @property
     def key(self) -> str:
-        """The plan's key that was varied, for example "straggler.slowdown"."""
+        """The key of the plan whose values the sweep compares, for example "straggler.slowdown"."""
         return self.plan.sweep.key
 
     @property

@@ -38,7 +38,10 @@ class PlanKey:
 
 
 def keys_of(table: str) -> list[PlanKey]:
-    """The keys of a table, in order. Args: table: the name of one of all plans, or of policies of their own."""
+    """The keys of a plan's table, in the order of their declaration.
+
+    Args: table: its name: one that every plan has, such as "run", or that of a policy's own settings, such as "ssp".
+    """
     kind: Any = TABLES[table] if table in TABLES else policies.settings()[table]
     types, said = typing.get_type_hints(kind), meanings(kind)
     of = () if table in TABLES else tuple(name for name in policies.names() if policies.tables_of((name,)) == [table])
@@ -61,11 +64,6 @@ def keys_of(table: str) -> list[PlanKey]:
             )
         )
     return found
-
-
-def as_json(key: PlanKey) -> dict[str, Any]:
-    """A key as an object for JSON."""
-    return dataclasses.asdict(key)
 
 
 def default_text(key: PlanKey) -> str:

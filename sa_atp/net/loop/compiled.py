@@ -116,16 +116,16 @@ def _socket_kernels() -> Compiled:
 def _ring_kernels() -> Compiled:
     from numba import types as t
 
+    from sa_atp.net.shared_memory import atomics, layout
     from sa_atp.net.shared_memory import ring_kernels as plain
 
     ring = _ring()
     return compiled(
         plain,
-        has_arrived=t.boolean(ring),
+        beside=(layout, atomics),
         take=t.int64(ring),
         held_bytes=t.int64(ring),
         put=t.int64(ring, _read_only(t.uint8, 2), t.int64),
-        wake_up=t.void(ring, t.boolean),
         fall_asleep=t.boolean(ring),
     )
 
@@ -245,9 +245,11 @@ def _state() -> Any:
 # --- compiling ----------------------------------------------------------------------------------------------------------
 
 
-def compiled(module: ModuleType, before: Sequence[Compiled] = (), **signatures: Any) -> Compiled:
-    """A module's functions, compiled. Args: see `link`."""
-    sources = source_of(module) + "".join(each.sources for each in before)
+def compiled(
+    module: ModuleType, before: Sequence[Compiled] = (), beside: Sequence[ModuleType] = (), **signatures: Any
+) -> Compiled:
+    """A module's functions, compiled. Args: beside: other modules on whose text its code depends; else see `link`."""
+    sources = "".join([*map(source_of, (module, *beside)), *(each.sources for each in before)])
     folder = cache_folder() / "kernels"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:

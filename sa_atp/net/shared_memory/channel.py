@@ -33,14 +33,19 @@ class Channel:
     def __init__(
         self, switch: Address, peer: socket.socket, memory: int, bell: int, doorbell: int, kernels: Any
     ) -> None:
-        """Args: peer: ends with the switch. memory, bell, doorbell: descriptors, which this object closes."""
+        """Args: peer: ends with the switch. memory, bell, doorbell: descriptors, which this object closes.
+
+        Raises: OSError: there is no memory for it; then `peer`, `bell` and `doorbell` are still the caller's.
+        """
         self.switch = switch
         self._peer, self._bells = peer, (bell, doorbell)
         self._kernels = kernels
         # a child, such as a DataLoader's worker, does not have it
-        self._mapped = mmap.mmap(memory, CHANNEL_BYTES)
+        try:
+            self._mapped = mmap.mmap(memory, CHANNEL_BYTES)
+        finally:
+            os.close(memory)
         self._mapped.madvise(mmap.MADV_DONTFORK)
-        os.close(memory)
         whole = np.frombuffer(self._mapped, np.uint8)
         mine = np.zeros(MINE, np.int64)
         mine[SENDER], mine[BELL], mine[DOORBELL] = sender_of(switch), bell, doorbell

@@ -1,4 +1,4 @@
-"""Asks the switch on this machine for a channel."""
+"""How a process gets a channel from the switch on its machine."""
 
 import os
 
@@ -24,4 +24,10 @@ def open_channel(switch: Address, own: Address) -> Channel | None:
     if found is None:
         return None
     peer, (memory, bell, doorbell) = found
-    return Channel(switch, peer, memory, bell, doorbell, ring_kernels())
+    try:
+        return Channel(switch, peer, memory, bell, doorbell, ring_kernels())
+    except OSError:  # the machine has no memory for it
+        peer.close()
+        for each in (bell, doorbell):
+            os.close(each)
+        return None

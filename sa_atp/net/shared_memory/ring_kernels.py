@@ -78,7 +78,7 @@ def has_arrived(ring: Any) -> bool:
 
 
 def give_back(ring: Any) -> None:
-    """Says that what was taken has been used."""
+    """Tells the switch that the records which were taken have been used."""
     store_release(ring.control.ctypes.data + DOWN_TAIL, ring.mine[TAIL])
 
 
@@ -124,7 +124,7 @@ def take(ring: Any) -> int:
 
 
 def _look(ring: Any) -> None:
-    """Hears how far the switch is."""
+    """Reads how many records the switch has taken."""
     mine = ring.mine
     tail = load_acquire(ring.control.ctypes.data + UP_TAIL)
     if tail < mine[OTHERS_TAIL] or tail > mine[HEAD]:
@@ -209,7 +209,7 @@ def put(ring: Any, data: Any, first: int) -> int:
 
 
 def fall_asleep(ring: Any) -> bool:
-    """Says that the bell is to be rung. Returns: False if something has arrived: then there is no reason to sleep."""
+    """Asks the switch to ring the bell. Returns: False if records have arrived: then there is no reason to sleep."""
     mine = ring.mine
     give_back(ring)
     if mine[SLEEPS] % 2 == 0:
@@ -223,7 +223,7 @@ def fall_asleep(ring: Any) -> bool:
 
 
 def wake_up(ring: Any, has_rung: bool) -> None:
-    """Says that the bell need not be rung. Args: has_rung: whether it was; then it is made silent."""
+    """Tells the switch that this rank is awake, and needs no bell. Args: has_rung: whether the bell is to be reset."""
     mine = ring.mine
     if mine[SLEEPS] % 2 == 1:
         mine[SLEEPS] += 1

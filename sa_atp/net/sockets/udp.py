@@ -134,8 +134,6 @@ class UdpSocket:
 
     def unsent_bytes(self) -> int:
         """Bytes that have been sent and have not left this host, as the kernel counts them."""
-        if self.channel is not None:
-            return self.channel.held_bytes()
         fcntl.ioctl(self.socket, SIOCOUTQ, self._count)
         return self._count[0]
 

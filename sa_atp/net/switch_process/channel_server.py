@@ -14,7 +14,7 @@ from sa_atp.net.shared_memory.handshake import Hello, is_of_this_user, name_of
 from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
 from sa_atp.protocol.packets.datagrams import Address
 
-MOST_SILENT = 16  # connections that have not asked yet
+MOST_SILENT = 16  # connections that have not asked yet; one more ends the one that has been silent for longest
 F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 1, 2, 4
 
 
@@ -81,6 +81,13 @@ class ChannelServer:
         os.close(self._stop_read)
         os.close(self._stop_write)
 
+    def end(self, number: int) -> None:
+        """Ends a rank's channel, which then goes on by UDP: its `Detach` follows. Called from any thread."""
+        for peer, (known, _) in list(self._channels.items()):
+            if known == number:
+                with contextlib.suppress(OSError):  # it has ended by itself
+                    peer.shutdown(socket.SHUT_RDWR)
+
     def _run(self) -> None:
         while True:
             for key, _ in self._selector.select():
@@ -96,9 +103,14 @@ class ChannelServer:
         with contextlib.suppress(OSError):
             peer, _ = listening.accept()
             peer.setblocking(False)
-            if len(self._silent) >= MOST_SILENT or not is_of_this_user(peer):
+            if not is_of_this_user(peer):
                 peer.close()
                 return
+            if len(self._silent) >= MOST_SILENT:
+                longest = next(iter(self._silent))
+                self._selector.unregister(longest)
+                del self._silent[longest]
+                longest.close()
             self._silent[peer] = port
             self._selector.register(peer, selectors.EVENT_READ)
 

@@ -73,6 +73,7 @@ from sa_atp.net.switch_process.datapath.state import (
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.leaving import append_flow
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
@@ -311,10 +312,5 @@ def send_to_channels(s: int, slot: int, packets: int) -> None:
         if c >= 0:
             send_shared(s, c, slot, flow_firsts[flow], packets)
         else:
-            next_flow_of[flow] = -1
-            if port_first_flow[slot] < 0:
-                port_first_flow[slot] = flow
-            else:
-                next_flow_of[port_last_flow[slot]] = flow
-            port_last_flow[slot] = flow
+            append_flow(s, slot, flow)
         flow = following

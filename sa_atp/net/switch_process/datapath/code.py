@@ -25,9 +25,11 @@ def sources() -> list[tuple[str, str]]:
 def compiled(cache: Path | None) -> dict[str, Any]:
     """The functions of the sources; numba compiles each at its first call. Args: cache: see `Pipeline`."""
     operations = bits.compiled(kept=cache is not None)
+    from sa_atp.net.shared_memory import atomics  # which needs numba, as the operations do
+
     texts = sources()
     name = "sa_atp_datapath_" + digest_of(
-        *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing, layout))
+        *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing, layout, atomics))
     )
     return executed(name, texts, cache, {**operations, **system.calls(operations)})
 

@@ -100,6 +100,11 @@ class Core:
         known[state.CHANNEL_KEY] = slot << 48 | int.from_bytes(name[4:8], "big") << 16 | new.address[1]
         known[state.CHANNEL_SLOT] = slot
 
+    def broken(self) -> list[int]:
+        """The channels into which a rank has written what cannot be; see `detach`."""
+        known = self._memory[state.CHANNELS]
+        return np.flatnonzero((known[:, state.CHANNEL_BROKEN] != 0) & (known[:, state.CHANNEL_SLOT] >= 0)).tolist()
+
     def detach(self, number: int) -> None:
         """Takes a channel's memory away. Called between two calls of `move`."""
         assert self._region is not None

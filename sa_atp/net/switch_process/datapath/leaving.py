@@ -118,21 +118,32 @@ def punt(s: int, k: int) -> None:
 
 
 @inner
+def append_flow(s: int, slot: int, flow: int) -> None:
+    """Makes a flow the last one of a port."""
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
+    next_flow_of[flow] = -1
+    if port_first_flow[slot] < 0:
+        port_first_flow[slot] = flow
+    else:
+        next_flow_of[port_last_flow[slot]] = flow
+    port_last_flow[slot] = flow
+
+
+@inner
 def sort_out(s: int, count: int, cpu_port: int) -> int:
     """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
     flow_keys = array_i64_1(s, FLOW_KEYS)
     flow_lasts = array_i64_1(s, FLOW_LASTS)
     flow_table = array_i64_1(s, FLOW_TABLE)
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
     next_packet = array_i64_1(s, NEXT_PACKET)
     out_heads = array_u8_1(s, OUT_HEADS)
     out_lengths = array_i64_1(s, OUT_LENGTHS)
     out_ports = array_i64_1(s, OUT_PORTS)
     port_counters = array_i64_2(s, PORT_COUNTERS)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
     port_kinds = array_i64_1(s, PORT_KINDS)
-    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
     port_slots = array_i64_1(s, PORT_SLOTS)
     totals = array_i64_1(s, TOTALS)
     flows = 0
@@ -178,12 +189,7 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
         flow_keys[flow] = key
         flow_firsts[flow] = k
         flow_lasts[flow] = k
-        next_flow_of[flow] = -1
-        if port_first_flow[slot] < 0:
-            port_first_flow[slot] = flow
-        else:
-            next_flow_of[port_last_flow[slot]] = flow
-        port_last_flow[slot] = flow
+        append_flow(s, slot, flow)
     for flow in range(flows):  # the table is empty again
         key = flow_keys[flow]
         place = (key ^ key >> 13 ^ key >> 29 ^ key >> 45) & mask

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from sa_atp.net.sockets.ports import InterfacePort, UdpPort
-from sa_atp.net.switch_process.channel_server import Attach, ChannelServer
+from sa_atp.net.switch_process.channel_server import ChannelServer, Detach
 from sa_atp.net.switch_process.datapath.core import Core
 from sa_atp.net.switch_process.datapath.state import MOST_CHANNELS
 from sa_atp.switches.embedded.device import Device
@@ -61,14 +61,19 @@ class CompiledLoop:
     def _change_channels(self) -> None:
         if self._channels is None:
             return
+        for number in self._cores[0].broken():
+            self._channels.end(number)
         with contextlib.suppress(queue.Empty):
             while True:
                 change = self._channels.changes.get_nowait()
-                if isinstance(change, Attach):
-                    self._cores[0].attach(change)
-                else:
+                if isinstance(change, Detach):
                     self._cores[0].detach(change.number)
                     self._channels.detached(change.number)
+                    continue
+                try:
+                    self._cores[0].attach(change)
+                except OSError:  # the machine has no memory for it
+                    self._channels.end(change.number)
 
     def _with(self, pipeline: Pipeline, longest_s: float) -> int:
         pipeline.lock.wake = self.wake
