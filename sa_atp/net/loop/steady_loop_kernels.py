@@ -182,6 +182,20 @@ def take_found(loop: Any, incoming: Any, count: int, now_us: int, state: Any) ->
     return True
 
 
+def hear(loop: Any, source: Any, count: int, times: Any, state: Any) -> bool:
+    """Counts what has come, and gives it to the connection. Args: source: an Incoming, or a Ring.
+
+    Returns: whether all was a stream's; else Loop.found says how many rows there are.
+    """
+    for row in range(count):
+        loop.received += -(-source.found[row, 1] // source.found[row, 2])
+    loop.now_us = clock(times)
+    if take_found(loop, source, count, loop.now_us, state):
+        return True
+    loop.found = count
+    return False
+
+
 def held_bytes(loop: Any, memory: Any) -> int:
     """What was written, and waits in this host."""
     ioctl(loop.socket, 0x5411, memory.held.ctypes.data)  # SIOCOUTQ
@@ -285,18 +299,12 @@ def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
             return
         received = 0
         for _ in range(loop.looks):
-            is_shared = loop.shares and has_arrived(ring)
             before = loop.taken
-            if is_shared:
+            loop.is_shared = loop.shares and has_arrived(ring)
+            is_drained = False
+            if loop.is_shared:
                 count = take(ring)
-                is_drained = False
-                if count == 0:
-                    return
-                for row in range(count):
-                    loop.received += -(-ring.found[row, 1] // ring.found[row, 2])
-                loop.now_us = clock(times)
-                if not take_found(loop, ring, count, loop.now_us, state):
-                    loop.found, loop.is_shared = count, True
+                if count == 0 or not hear(loop, ring, count, times, state):
                     return
             elif polls[0] >> 48 != 0:
                 count = receive_messages(
@@ -304,12 +312,7 @@ def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
                     incoming.found,
                 )  # fmt: skip
                 is_drained = count < 0
-                count = -1 - count if is_drained else count
-                for row in range(count):
-                    loop.received += -(-incoming.found[row, 1] // incoming.found[row, 2])
-                loop.now_us = clock(times)
-                if not take_found(loop, incoming, count, loop.now_us, state):
-                    loop.found, loop.is_shared = count, False
+                if not hear(loop, incoming, -1 - count if is_drained else count, times, state):
                     return
             else:
                 break

@@ -46,8 +46,6 @@ from sa_atp.net.switch_process.datapath.state import (
     CHANNEL_TAIL,
     CHANNEL_WRITTEN,
     CHANNELS,
-    FLOW_FIRSTS,
-    FLOW_KEYS,
     IN_AT,
     IN_MESSAGES,
     IN_NAMES,
@@ -56,15 +54,12 @@ from sa_atp.net.switch_process.datapath.state import (
     IN_SLOTS,
     MESSAGE_WORDS,
     NAME_ROW,
-    NEXT_FLOW_OF,
     NEXT_PACKET,
     OUT_BYTES,
     OUT_LENGTHS,
     OUT_STARTS,
     PACKETS_OUT,
     PORT_COUNTERS,
-    PORT_FIRST_FLOW,
-    PORT_LAST_FLOW,
     REFUSED,
     SCRATCH,
     SENT,
@@ -73,7 +68,6 @@ from sa_atp.net.switch_process.datapath.state import (
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 if TYPE_CHECKING:
-    from sa_atp.net.switch_process.datapath.leaving import append_flow
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
@@ -293,24 +287,3 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
     if sleeps % 2 == 1 and sleeps != channels[c, CHANNEL_RUNG]:  # once for each time that it sleeps
         channels[c, CHANNEL_RUNG] = sleeps
         ring_bell(channels[c, CHANNEL_BELL], address_in(s, SCRATCH))
-
-
-@inner
-def send_to_channels(s: int, slot: int, packets: int) -> None:
-    """Sends a port's flows that have channels; the others are left. Args: packets: that leave, in all."""
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    flow_keys = array_i64_1(s, FLOW_KEYS)
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
-    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
-    flow = port_first_flow[slot]
-    port_first_flow[slot] = -1
-    port_last_flow[slot] = -1
-    while flow >= 0:
-        following = next_flow_of[flow]
-        c = channel_of(s, flow_keys[flow])
-        if c >= 0:
-            send_shared(s, c, slot, flow_firsts[flow], packets)
-        else:
-            append_flow(s, slot, flow)
-        flow = following

@@ -65,7 +65,7 @@ from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HE
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
-    from sa_atp.net.switch_process.datapath.channels import send_to_channels
+    from sa_atp.net.switch_process.datapath.channels import channel_of, send_shared
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
@@ -388,6 +388,27 @@ def send_port(s: int, slot: int) -> None:
         flow, k = next_flow, next_k
     port_first_flow[slot] = -1
     port_last_flow[slot] = -1
+
+
+@inner
+def send_to_channels(s: int, slot: int, packets: int) -> None:
+    """Sends a port's flows that have channels; the others are left. Args: packets: that leave, in all."""
+    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
+    flow_keys = array_i64_1(s, FLOW_KEYS)
+    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
+    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
+    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
+    flow = port_first_flow[slot]
+    port_first_flow[slot] = -1
+    port_last_flow[slot] = -1
+    while flow >= 0:
+        following = next_flow_of[flow]
+        c = channel_of(s, flow_keys[flow])
+        if c >= 0:
+            send_shared(s, c, slot, flow_firsts[flow], packets)
+        else:
+            append_flow(s, slot, flow)
+        flow = following
 
 
 @inner
