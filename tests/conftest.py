@@ -26,10 +26,9 @@ ANYWHERE = (
 # libraries differ: with p4runtime-shell, protobuf is old.
 IN_BOTH = ("switches/p4runtime", "switches/control", "switches/embedded/p4runtime_server")
 
-# Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
-# that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
+# Where several files run at once (scripts/test), those of these folders begin first, because they take longest.
 LONG = ("lab/runs", "docs", "scripts", "train")
-IN_MININET = ("lab/runs/test_mininet_runs.py", "train/test_torch_launch.py", "docs/test_commands.py")
+APART = ("docs/test_blocks.py", "docs/test_commands.py")  # their tests are dealt one by one: some take a minute
 
 # What Mininet comes with: tests that need some of it may be skipped elsewhere, and run once more where it is.
 WITH_MININET = {"mininet", *parts.PROGRAMS, *parts.TRAFFIC}
@@ -51,6 +50,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("machine")
             if not any(path.is_relative_to(place) for place in IN_BOTH) and item.get_closest_marker("needs") is None:
                 item.add_marker("fresh")
+        if any("mininet" in mark.args for mark in item.iter_markers("needs")) and "mininet" not in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} starts a Mininet network: say mininet in its name, see Files")
         if any(WITH_MININET.intersection(mark.args) for mark in item.iter_markers("needs")):
             item.add_marker("mininet")
     if "minutes" not in config.option.markexpr:  # those run where they are asked for
@@ -63,15 +64,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deals files to processes; see IN_MININET."""
+    """Deals files to processes; Mininet networks, whose interfaces have the same names, stand one after another."""
     from xdist.scheduler import LoadFileScheduling
-
-    together = lack("mnexec") is None
 
     class Files(LoadFileScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.split("::", 1)[0]
-            return "mininet" if together and file.endswith(IN_MININET) else file
+            if "mininet" in nodeid:
+                return "mininet"
+            return nodeid if file.endswith(APART) else file
 
     return Files(config, log)
 

@@ -6,6 +6,7 @@
 KEPT_VARIABLES="PIP_*|*_proxy|*_PROXY|SSL_CERT_*|*_CA_BUNDLE|OPENBLAS_*|LANG|LC_*|TZ|TERM|CI"
 OWN_VARIABLES="PIP_CACHE_DIR|PIP_CONFIG_FILE|PIP_PREFIX|PIP_TARGET|PIP_USER"
 ORDINARY_USER=nobody # the user, if we are root
+COMPILED=""          # a folder of compiled code, see sa_atp/basics/code_cache.py, that the fresh machine is to have, too
 
 # fresh FOLDER COMMAND...: runs a command in a copy of the checkout in a new folder: as an ordinary user, with an empty home,
 # no caches, and only the programs of a fresh machine on PATH.
@@ -17,6 +18,7 @@ fresh() {
     mkdir -p "$FRESH"/{bin,checkout,home,tmp} || fail "$(who) cannot write $FRESH: choose another folder" 2
     link_base_programs
     copy_checkout
+    [[ -z $COMPILED ]] || cp -a "$COMPILED" "$FRESH/cache" || fail "$COMPILED cannot be copied to $FRESH"
     local user=() name variables=()
     name="$(who)"
     if is_root; then

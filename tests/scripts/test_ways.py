@@ -120,6 +120,13 @@ def test_three(): pass
 @pytest.mark.machine
 @pytest.mark.fresh
 def test_four(): pass
+@pytest.mark.minutes
+@pytest.mark.fresh
+def test_five(): pass
+"""
+CONFTEST = """
+def pytest_collection_modifyitems(config, items):
+    items[:] = [i for i in items if not i.get_closest_marker("minutes") or "minutes" in config.option.markexpr]
 """
 # The other machine is this one, with a variable.
 FRESH_HERE = """
@@ -137,8 +144,9 @@ def ways(checkout: Checkout) -> Checkout:
     checkout.environment({f"'{check}'*": "exit 0" for check in checks})
     (checkout.root / "tests").mkdir()
     (checkout.root / "tests" / "test_it.py").write_text(TESTS)
+    (checkout.root / "tests" / "conftest.py").write_text(CONFTEST)
     (checkout.root / "scripts" / "lib" / "fresh.sh").write_text(FRESH_HERE)
-    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    fresh\n    mininet\n")
+    (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    fresh\n    mininet\n    minutes\n")
     return checkout
 
 
@@ -198,23 +206,21 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("=== ") and "scripts/test" in line] == [
-        "=== here: scripts/test --but fresh",
+        "=== here: scripts/test --mininet --minutes --but fresh",
         next(line for line in lines if line.startswith("=== fresh: scripts/test --fresh --in ")),
-        "=== mininet: scripts/test --mininet --only mininet or minutes",
     ]
-    at = lines.index("Skipped here: 0 of 2 tests")
+    at = lines.index("Skipped here: 1 of 4 tests")
     assert lines[at:-2] == [
-        "Skipped here: 0 of 2 tests",
+        "Skipped here: 1 of 4 tests",
+        "     1  no sun: wait for the day",
         "Skipped fresh: 2 of 3 tests",
         "     1  no moon there: wait for the night",
         "     1  no sun: wait for the day",
-        "Skipped mininet: 1 of 1 tests",
-        "     1  no sun: wait for the day",
-        "Skipped in every way: 1 of 4 tests",
+        "Skipped in every way: 1 of 5 tests",
         "     1  no sun: wait for the day",
     ]
     assert lines[-2].startswith("All passed in ")
-    assert lines[-1] == "3 passed, 0 failed, 1 skipped"
+    assert lines[-1] == "4 passed, 0 failed, 1 skipped"
 
 
 @pytest.mark.needs("root")
@@ -223,7 +229,7 @@ def test_a_failure_in_one_way_fails_all(ways: Checkout) -> None:
     done = ways.run(".ci/run", "-q", variables=path_with(ways, *MININET))
     assert done.returncode == 1
     assert done.stdout.splitlines()[-2].endswith(": fresh")
-    assert done.stdout.splitlines()[-1] == "2 passed, 1 failed, 1 skipped"
+    assert done.stdout.splitlines()[-1] == "3 passed, 1 failed, 1 skipped"
 
 
 @pytest.mark.needs("an ordinary user")
@@ -232,7 +238,7 @@ def test_where_mininet_cannot_be_had_the_list_says_so(ways: Checkout) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Mininet makes network namespaces: run this as root" in done.stderr
     assert done.stdout.splitlines()[-3:-1][0] == "Not done: the tests with Mininet, see above"
-    assert done.stdout.splitlines()[-1] == "3 passed, 0 failed, 1 skipped"
+    assert done.stdout.splitlines()[-1] == "4 passed, 0 failed, 1 skipped"
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
