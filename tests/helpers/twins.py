@@ -62,7 +62,7 @@ def state(worker: Worker) -> Iterator[object]:
     yield str(worker.error)
     for operation in worker._operations._open.values():
         yield operation.describe()
-        yield operation.histories()
+        yield operation._history.tolist()
         for name in (
             "pending",
             "missing",

@@ -81,7 +81,7 @@ class Channel:
         return False
 
     def spare(self, wanted: bool) -> None:
-        """Has the switch leave out packets that others get as well, while some wait here already: or not any more."""
+        """Has the switch leave out packets that others get as well; or not any more."""
         self.ring.control[SPARES // 8] = wanted
 
     def has_arrived(self) -> bool:

@@ -7,7 +7,7 @@
     DOWN_TAIL       rank       ... and of these, records that the rank has taken
     SWITCH_SLEEPS   switch     1: ring the doorbell after writing
     RANK_SLEEPS     rank       odd: ring the bell after writing; it grows by one whenever the rank falls asleep or wakes up
-    SPARES          rank       1: packets that others get as well may be left out while SPARED_BYTES wait for the rank
+    SPARES          rank       1: packets that others get as well are left out
     UP_RECORDS      rank       int64[RECORDS], see below
     DOWN_RECORDS    switch     int64[RECORDS]
     UP_DATA         rank       uint8[UP_BYTES]
@@ -33,7 +33,6 @@ CHANNEL_BYTES = DOWN_DATA + DOWN_BYTES + 4096
 FIELD_BITS = 20
 FIELD = (1 << FIELD_BITS) - 1
 GAP = 64
-SPARED_BYTES = 1 << 16
 MOST_UP, MOST_DOWN = FIELD, 128 << 10  # bytes of a record
 VERSION = 1
 SAFE_BYTES = DOWN_BYTES * 3 // 4  # of results, that surely fit: some room is skipped where the data end

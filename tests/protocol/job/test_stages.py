@@ -2,7 +2,7 @@
 
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +23,8 @@ from sa_atp.protocol.numbers.scaling import (
     target_bits,
 )
 from sa_atp.protocol.packets.header import LANE
+from sa_atp.protocol.rank.compiled.kernels import HistoryRow
+from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
@@ -42,14 +44,16 @@ VALUES = 130  # one chunk of three fragments
 SCALE_0, DATA_0, SCALE_1, DATA_1 = {0}, {1, 2, 3}, {4}, {5, 6, 7}
 
 
-def operation(values: int = VALUES, *, histories: dict[object, list[ChunkHistory | None]] | None = None) -> Operation:
+def operation(values: int = VALUES, *, known: Sequence[ChunkHistory] = ()) -> Operation:
+    """Args: known: what a history says of each chunk."""
+    rows = [HistoryRow(h.exponent, h.finest, h.patience, True) for h in known]
     return Operation(
         index=0,
         plan=Plan(values, LANES),
         first_seq=0,
         contributions=RANKS,
-        histories=histories or {},
-        key="key" if histories else None,
+        histories={"key": np.array(rows, dtype_of(HistoryRow))},
+        key="key" if rows else None,
         buffers=Buffers(),
         under_way=UnderWay(),
     )
@@ -139,7 +143,7 @@ def at(stage: str) -> tuple[Operation, ContributionGroup, int]:
     """
     told = "history" in stage
     known = ChunkHistory(exponent=PREDICTED, finest=PREDICTED + 3)
-    found = operation(histories={"key": [known]} if told else None)
+    found = operation(known=[known] if told else [])
     early = group(found)
     exponent = PREDICTED if told else GATHERED
     for name in STAGES[stage]:
@@ -281,9 +285,8 @@ def test_history_comes_from_the_last_stage(first: str, arrivals: tuple[str, ...]
     assert found.is_done()
     found.key, found._histories = "key", {}
     found.save_history()
-    (told,) = found._histories["key"]
-    assert told is not None
-    assert (told.exponent, told.finest) == (exponent, finest)
+    (told,) = found._histories["key"].tolist()
+    assert told[:2] == (exponent, finest)
 
 
 def test_the_error_names_ranks_and_values_that_do_not_fit() -> None:
@@ -425,8 +428,7 @@ def test_accepted_sums_are_those_of_the_contributions(
     chunks = Plan(values, LANES).chunks
     ranks = []
     for n in range(RANKS):
-        known = {"key": [history and ChunkHistory(history, history + 3) for _ in range(chunks)]} if history else None
-        found = operation(values, histories=known)  # type: ignore[arg-type]
+        found = operation(values, known=[ChunkHistory(history, history + 3)] * chunks if history else [])
         ranks.append(Rank(found, [group(found, n, parts[n])] if n == 0 or not away else []))
         ranks[-1].look()
     if away:

@@ -23,7 +23,6 @@ from sa_atp.net.shared_memory.layout import (
     MOST_UP,
     RANK_SLEEPS,
     RECORDS,
-    SPARED_BYTES,
     SPARES,
     SWITCH_SLEEPS,
     UP_BYTES,
@@ -249,11 +248,12 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
         oldest = written
     spares = load_shared(in_rows, channels[c, CHANNEL_AT] + SPARES) != 0
     begun, at, size, count = written, 0, 0, 0  # of the record that is being written
+    before = channels[c, CHANNEL_HEAD]
     while k >= 0:
         payload = out_lengths[k] - HEAD_BYTES
         packet = k
         k = next_packet[k]
-        if payload <= 0 or (spares and written - oldest > SPARED_BYTES and is_copy(s, packet, packets)):
+        if payload <= 0 or (spares and is_copy(s, packet, packets)):
             continue
         if count > 0 and (payload != size or (count + 1) * size > MOST_DOWN or at + (count + 1) * size > DOWN_BYTES):
             write_record(s, c, begun, at, count, size)
@@ -280,6 +280,8 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
     if count > 0:
         write_record(s, c, begun, at, count, size)
         written = (written + 3) // 4 * 4
+    if channels[c, CHANNEL_HEAD] == before:
+        return  # nobody has to wake up for nothing
     channels[c, CHANNEL_WRITTEN] = written
     store_shared(in_rows, channels[c, CHANNEL_AT] + DOWN_HEAD, channels[c, CHANNEL_HEAD])
     fence()

@@ -123,7 +123,7 @@ class HistoryRow(NamedTuple):
     exponent: int
     finest: int
     patience: int
-    has_changed: bool
+    is_known: bool
 
 
 class Sums(NamedTuple):
@@ -381,7 +381,6 @@ def take(words: Any, start: int, end: int, part_: Any, sums: Any, sent: Any, fou
                     wanted = part.exponent + lost_bits
                     wanted = min(wanted, history.finest - part.headroom_bits, part.max_exponent)
                     history.exponent = max(part.min_exponent, wanted)
-                history.has_changed = True
                 sums.accepted[chunk] = True
                 taken += 1
                 last_taken = chunk

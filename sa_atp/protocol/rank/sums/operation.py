@@ -34,18 +34,13 @@ from sa_atp.protocol.rank.sums.progress import NEVER, Progress, miss, on_taken, 
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
+_HISTORY = dtype_of(HistoryRow)
 UNKNOWN = -128  # an exponent that is not known yet
 CODE_MASK = 0xFF
 
-History = list[ChunkHistory | None]
+History = NDArray[np.void]
+"""HistoryRow[chunks]: of each chunk, what its next exponent follows from."""
 WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
-
-
-def _row(history: ChunkHistory | None) -> HistoryRow:
-    """A history as kernels have it."""
-    if history is None:
-        return HistoryRow(0, 0, 0, False)
-    return HistoryRow(history.exponent, history.finest, history.patience, False)
 
 
 class Operation(Progress):
@@ -94,21 +89,19 @@ class Operation(Progress):
         self._histories = histories
         known = histories.get(key) if key is not None else None
         # A copy: the next operation with this key must not see what this one has learned before it is over.
-        # Its items are shared, and replaced, not changed.
         self._history: History = (
-            list(known) if known is not None and len(known) == plan.chunks else [None] * plan.chunks
+            known.copy() if known is not None and len(known) == plan.chunks else np.zeros(plan.chunks, _HISTORY)
         )
-        self._from_history = np.array([h is not None for h in self._history])
-        self._table: NDArray[np.void] | None = None  # the same for kernels, who change it
+        self._from_history = self._history["is_known"].copy()
         self.predicted = bool(self._from_history.any())
         if self._from_history.all():
             self._know_all()
             return
-        for chunk, history in enumerate(self._history):
-            if history is None:
-                self._gather(chunk, 0)
+        for chunk, is_known in enumerate(self._from_history.tolist()):
+            if is_known:
+                self._know(chunk, 0, int(self._history["exponent"][chunk]))
             else:
-                self._know(chunk, 0, history.exponent)
+                self._gather(chunk, 0)
 
     @property
     def missing_share(self) -> float:
@@ -207,10 +200,9 @@ class Operation(Progress):
     @cached_property
     def sums(self) -> Sums:
         """The arrays that kernels read and write."""
-        self._table = np.array([_row(history) for history in self._history], dtype_of(HistoryRow))
         return Sums(
             self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
-            self._table,
+            self._history,
         )  # fmt: skip
 
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
@@ -239,13 +231,8 @@ class Operation(Progress):
         """Whether a history says the exponent of each chunk, and nothing is done again."""
         return bool(self._from_history.all() and not self.attempt.any())
 
-    def histories(self) -> History:
-        """Of each chunk, what its next exponent follows from; None: nothing yet."""
-        if self._table is not None:
-            for chunk in np.flatnonzero(self._table["has_changed"]).tolist():
-                row = HistoryRow(*self._table[chunk].item())
-                self._history[chunk] = ChunkHistory(row.exponent, row.finest, row.patience)
-        return self._history
+    def _learn(self, chunk: int, history: ChunkHistory) -> None:
+        self._history[chunk] = (history.exponent, history.finest, history.patience, True)
 
     def _settle(self, first: int, end: int) -> int:
         """Marks pending fragments as known, or not needed any more. Returns: when the newest was sent."""
@@ -302,7 +289,7 @@ class Operation(Progress):
 
     def save_history(self) -> None:
         if self.key is not None:
-            self._histories[self.key] = self.histories()
+            self._histories[self.key] = self._history
 
     # --- stages of a chunk --------------------------------------------------------------------------------------------
 
@@ -345,7 +332,7 @@ class Operation(Progress):
     def _know_all(self) -> None:
         """Sets the exponents of all chunks in attempt 0, as _know does of one, before any group contributes."""
         plan = self.plan
-        self.exponent[:] = [history.exponent for history in self._history if history is not None]
+        self.exponent[:] = self._history["exponent"]
         self._waiting[:] = plan.chunk_fragments
         self._waiting[-1] = plan.data_fragments - plan.fragments_of(plan.chunks - 1)[0]
         self._want(plan.data_start(0), plan.data_start(0) + plan.data_fragments)
@@ -361,7 +348,7 @@ class Operation(Progress):
             raise NotFinite(bad.tolist(), chunk)
         code = int(codes.max())
         if code == CODE_ZERO:
-            self._history[chunk] = after_zeros()
+            self._learn(chunk, after_zeros())
             self._accept(chunk)
         else:
             exponent = gathered_exponent(code, self.contributions)
@@ -393,7 +380,10 @@ class Operation(Progress):
         attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
         bad = poisoned(top)
-        predicted = self._history[chunk] if attempt == 0 and self._from_history[chunk] else None
+        predicted = None
+        if attempt == 0 and self._from_history[chunk]:
+            exponent, finest, patience, _ = self._history[chunk].item()
+            predicted = ChunkHistory(exponent, finest, patience)
         if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
             self._log(ChunkRedone(self.index, chunk, used, "does not fit" if bad else "too coarse"))
             self._superseded[chunk] = (used, self._sums_of(chunk).copy())
@@ -404,10 +394,10 @@ class Operation(Progress):
         if bad:
             raise self._changed(chunk, self._sums_of(chunk))
         if predicted:
-            self._history[chunk] = after = ChunkHistory(predicted.exponent, predicted.finest, predicted.patience)
-            after.after_sum(used, top, self.contributions)
+            predicted.after_sum(used, top, self.contributions)
         else:
-            self._history[chunk] = after_gather(used, top, self.contributions)
+            predicted = after_gather(used, top, self.contributions)
+        self._learn(chunk, predicted)
         if attempt:
             self._log(ChunkAccepted(self.index, chunk, used))
         self._accept(chunk)
