@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Mask, Octets, Seqs
-from sa_atp.protocol.job.horizon import horizon
+from sa_atp.protocol.job.horizon import HORIZON, horizon
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.numbers.quantise import saturating_add
 from sa_atp.protocol.packets.header import LANE, number_of, words_of
@@ -18,6 +18,7 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, Flag
 
 PAGE = 256  # fragments
 FREE_VALUES = 1 << 22  # values of unused pages that are kept for reuse
+APART = 16 * HORIZON  # fragments; no two ranks of an epoch are as far apart
 
 # Outcome for each offered fragment
 ADDED, COMPLETED, DUPLICATE, OVERLAP, KNOWN, PASSED, BEYOND, MISMATCH = range(8)
@@ -75,6 +76,10 @@ class SumStore:
         self._oldest = 0  # distance from the origin; all workers have passed everything before it
         self._pages: dict[int, _Page] = {}
         self._free: list[_Page] = []  # for reuse: the first access to fresh memory costs more than a copy
+
+    def reaches(self, seq: int) -> bool:
+        """Whether a rank may be at this number, if its numbers began where ours did."""
+        return abs(serial_distance(self.oldest_seq, seq)) < APART
 
     # --- offering -----------------------------------------------------------------------------------------------------
 

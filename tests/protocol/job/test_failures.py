@@ -21,11 +21,13 @@ from sa_atp.protocol.job.errors import (
     TransportError,
     WorkerLostError,
 )
+from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.packets.control import Failure
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.protocol.server.sums import SumStore
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 DEAD_AFTER_US = 2 * SECOND_US
@@ -224,6 +226,18 @@ def test_a_restarted_parameter_server_has_no_members(make: Callable[..., Cluster
     workers = joined(cluster, 2)
     ones(10, 2).start(workers[0])
     cluster.world.server.jobs.clear()
+    for error in run_until_failed(cluster, workers, NOTICED_S):
+        assert isinstance(error, JobRestartedError)
+        assert "parameter server" in str(error)
+
+
+def test_a_parameter_server_may_be_restarted_at_the_same_epoch(make: Callable[..., Cluster]) -> None:
+    """Its job has the ranks that asked it to join, and numbers that begin elsewhere."""
+    cluster = make()
+    workers = joined(cluster, 2)
+    (job,) = cluster.world.server.jobs.values()
+    job.sums = SumStore(job.lanes, job.fan_in, (job.sums.oldest_seq + (1 << 30)) & SEQ_MASK, job.contribution_bits)
+    ones(10, 2).start(workers[0])
     for error in run_until_failed(cluster, workers, NOTICED_S):
         assert isinstance(error, JobRestartedError)
         assert "parameter server" in str(error)
