@@ -44,6 +44,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--log", nargs="?", const="", metavar="DIR",
                         help="log decisions of ranks and of the parameter server (docs/log.md) in an empty or new folder "
                         "(without DIR: `log` in the folder for the results), and show them in timeline.json")  # fmt: skip
+    parser.add_argument("--cli", action="store_true",
+                        help="with --backend mininet: stop at Mininet's prompt before the first step and after the "
+                        "last one")  # fmt: skip
     metrics_option.add(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
@@ -59,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         switch=options.switch,
         command=["sa-atp", *sys.argv[1:]],
     )
+    if options.cli and (options.json or prepared.plan.sweep.key):
+        raise UserError("--cli: a run of one point, without --json: standard output is the prompt's")
     if options.log is not None and prepared.plan.sweep.key:
         raise UserError("--log is for one point: name it with --set, and leave out the plan's sweep")
     if options.metrics is not None and prepared.plan.run.backend == "sim":
@@ -82,6 +87,7 @@ def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
         jobs=options.jobs,
         scheduler=options.scheduler,
         log=options.log,
+        prompt=options.cli,
     )
     if options.json:
         print(json.dumps({**result.summary, "folder": str(result.folder)}))

@@ -15,7 +15,7 @@ from sa_atp.protocol.packets.datagrams import Address
 
 Labels = tuple[str, ...]
 Sample = tuple[Labels, float]
-JOB: Labels = ("server", "job")
+JOB: Labels = ("server", "job_name")  # not `job`, which is Prometheus' own label
 RANK: Labels = (*JOB, "rank")
 
 
