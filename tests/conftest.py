@@ -29,7 +29,9 @@ IN_BOTH = ("switches/p4runtime", "switches/control", "switches/embedded/p4runtim
 # Where several files run at once (scripts/test): those of these folders begin first, because they take longest; and those
 # that start Mininet networks, whose interfaces have the same names, run one after another where there is Mininet.
 LONG = ("lab/runs", "docs", "scripts", "train")
-IN_MININET = ("lab/runs/test_mininet_runs.py", "train/test_torch_launch.py", "docs/test_commands.py")
+IN_MININET = (
+    "lab/runs/test_mininet_runs.py", "train/test_torch_launch.py", "docs/test_commands.py", "docs/test_blocks.py",
+)  # fmt: skip
 
 # What Mininet comes with: tests that need some of it may be skipped elsewhere, and run once more where it is.
 WITH_MININET = {"mininet", *parts.PROGRAMS, *parts.TRAFFIC}

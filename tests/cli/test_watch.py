@@ -170,10 +170,6 @@ def test_an_address_in_use_for_metrics_is_told(capsys: pytest.CaptureFixture[str
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["up", "--listen", "127.0.0.1:0", "--metrics", where, "--", "true"]) == 2
     assert f"sa-atp: --metrics {where}: Address already in use" in capsys.readouterr().err
-    assert main(["switch", "--metrics", "9464", "--grpc", "127.0.0.1:0"]) == 2
-    assert "--metrics 9464: expected HOST:PORT" in capsys.readouterr().err
-    assert main(["run", "demo", "--backend", "sim", "--metrics", where]) == 2
-    assert "virtual time" in capsys.readouterr().err
 
 
 def test_the_dashboard_has_only_metrics_that_there_are() -> None:
@@ -183,6 +179,17 @@ def test_the_dashboard_has_only_metrics_that_there_are() -> None:
     used = set(re.findall(r"\bsa_atp_\w+", text))
     assert len(used) > 10
     assert used <= known
+
+
+def test_the_document_has_every_metric() -> None:
+    text = (ROOT / "docs/watching.md").read_text()
+    for metric in metrics.METRICS:
+        further = [label for label in metric.labels if label not in ("server", "job_name", "rank", "switch")]
+        row = f"| `{metric.exposed}` | {', '.join(f'`{label}`' for label in further)} | {metric.help} |"
+        assert row in text
+    assert set(re.findall(r"\bsa_atp_\w+_(?:total|seconds|stuck)\b", text)) <= {
+        each.exposed for each in metrics.METRICS
+    }
 
 
 # --- doors ----------------------------------------------------------------------------------------------------------------

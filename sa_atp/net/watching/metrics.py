@@ -17,6 +17,7 @@ Labels = tuple[str, ...]
 Sample = tuple[Labels, float]
 JOB: Labels = ("server", "job_name")  # not `job`, which is Prometheus' own label
 RANK: Labels = (*JOB, "rank")
+OVER = ("failed", "ended")
 
 
 class Metric(NamedTuple):
@@ -47,12 +48,16 @@ def _of_jobs(values: Callable[[JobState], Iterable[tuple[Labels, float]]]) -> Ca
     return samples
 
 
-def _of_ranks(values: Callable[[RankState], Iterable[tuple[Labels, float]]]) -> Callable[[View], Iterator[Sample]]:
-    """Samples of each rank, as its parameter server sees it."""
+def _of_ranks(
+    values: Callable[[RankState], Iterable[tuple[Labels, float]]], *, only_there: bool = False
+) -> Callable[[View], Iterator[Sample]]:
+    """Samples of each rank, as its parameter server sees it. Args: only_there: none of ranks whose job is over for them."""
 
     def samples(view: View) -> Iterator[Sample]:
         for cluster, job in _jobs(view):
             for rank in job.ranks:
+                if only_there and (rank.has_left or job.state in OVER):
+                    continue
                 for labels, value in values(rank):
                     yield (cluster.address, job.name, str(rank.rank), *labels), value
 
@@ -94,7 +99,7 @@ def _jobs(view: View) -> Iterator[tuple[Cluster, JobState]]:
 def _states(view: View) -> Iterator[Sample]:
     for cluster in view.clusters:
         states = [job.state for job in cluster.server.jobs] if cluster.server is not None else []
-        for state in ("gathering", "admitting", "running", "failed", "ended"):
+        for state in ("gathering", "admitting", "running", *OVER):
             yield (cluster.address, state), states.count(state)
 
 
@@ -138,7 +143,7 @@ METRICS = (
     Metric("sa_atp_job_events", "counter", "Counters of a parameter server for a job (protocol section 8).",
            (*JOB, "event"), _of_jobs(_named(lambda job: job.counters))),
     Metric("sa_atp_rank_heard_seconds", "gauge", "Time since the parameter server heard of a rank.", RANK,
-           _of_ranks(_one(lambda rank: rank.heard_ms / 1e3))),
+           _of_ranks(_one(lambda rank: rank.heard_ms / 1e3), only_there=True)),
     Metric("sa_atp_rank_late_sums", "counter", "Compared sums in which a rank was late.", RANK,
            _of_ranks(_one(lambda rank: rank.late))),
     Metric("sa_atp_rank_last_sums", "counter", "Compared sums in which a rank was the latest of those that were late.",

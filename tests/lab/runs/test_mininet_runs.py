@@ -137,18 +137,6 @@ def test_the_prompt_before_and_after_the_steps(tmp_path: Path) -> None:
     assert not left_by(run)
 
 
-def test_the_prompt_needs_a_network_and_the_terminal(tmp_path: Path) -> None:
-    for options, problem in (
-        (("--backend", "local"), "the backend is local, and only mininet has a network to stop at"),
-        (("--json",), "standard output is the prompt's"),
-    ):
-        arguments = ["run", "demo", "--cli", "--out", str(tmp_path / "out"), *options]
-        done = subprocess.run(
-            [sys.executable, "-m", "sa_atp", *arguments], capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, problem in done.stderr) == (2, True), done.stderr
-
-
 def test_a_slow_link_carries_no_faster_than_its_rate(tmp_path: Path) -> None:
     """Workers send super-packets: a link must not pass a whole one at the time of its first byte."""
     slow = ("topology.kind=star", "topology.worker_mbps=[50,50,2]", "switch.lanes=256", "straggler.pattern=none")
