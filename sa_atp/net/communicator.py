@@ -199,8 +199,8 @@ class Communicator(Asking):
         if self.shares_memory:
             self._worker.hold_window(SAFE_BYTES)
         self._connected_us = now_us()
+        self._end_telling = door.tell(partial(self.state, door.TURN_S))
         driver.start(f"sa-atp-rank-{membership.rank}")
-        self._end_telling = door.tell(self.state)
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
@@ -343,26 +343,27 @@ class Communicator(Asking):
             raise TransportError("the parameter server has not said who was slow")
         return found
 
-    def state(self) -> ConnectionState:
-        """What this process tells `sa-atp watch`: counters, windows, waits. Raises: TransportError, see describe."""
-        return self._look(
-            lambda: of_connection(
-                self._worker, self.helping, now_us() - self._connected_us, shares_memory=self.shares_memory
-            )
-        )
+    def state(self, timeout_s: float = LOOK_TIMEOUT_S) -> ConnectionState:
+        """Counters, windows and waits, as `sa-atp watch` shows them. Raises: TransportError, see describe."""
+
+        def at() -> ConnectionState:
+            connected_us = now_us() - self._connected_us
+            return of_connection(self._worker, self.helping, connected_us, shares_memory=self.shares_memory)
+
+        return self._look(at, timeout_s)
 
     def describe(self) -> str:
         """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
         return self._look(self._worker.describe)
 
-    def _look(self, at: Callable[[], T]) -> T:
+    def _look(self, at: Callable[[], T], timeout_s: float = LOOK_TIMEOUT_S) -> T:
         """Calls `at` between two turns of the connection's thread, or here if that thread does not run in this process."""
         if self.is_of_another_process or self._driver.is_here():
             return at()
         try:
-            return door.between_turns(self._driver.call, at, LOOK_TIMEOUT_S)
+            return door.between_turns(self._driver.call, at, timeout_s)
         except TimeoutError:
-            raise TransportError(f"the connection's thread has not answered for {LOOK_TIMEOUT_S:g} s") from None
+            raise TransportError(f"the connection's thread has not answered for {timeout_s:g} s") from None
 
     @property
     def is_of_another_process(self) -> bool:

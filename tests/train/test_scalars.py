@@ -69,7 +69,7 @@ def test_tensorboard_reads_them_again(states: list[SaAtpState], tmp_path: Path) 
     from torch.utils.tensorboard import SummaryWriter
 
     train(states, 2)
-    with SummaryWriter(tmp_path) as writer:  # type: ignore[no-untyped-call]
+    with SummaryWriter(tmp_path) as writer:
         states[1].write_scalars(writer, 7)
     read = EventAccumulator(str(tmp_path))
     read.Reload()

@@ -133,7 +133,8 @@ class _Door:
                     return
                 with visitor, contextlib.suppress(OSError):
                     visitor.settimeout(LONGEST_S)
-                    visitor.sendall(b"".join(self._lines()))
+                    for line in self._lines():
+                        visitor.sendall(line)
 
     def _lines(self) -> Iterator[bytes]:
         with self._lock:

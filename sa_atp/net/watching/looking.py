@@ -106,7 +106,7 @@ def _read(path: Path) -> Iterable[Told]:
             with contextlib.suppress(OSError):
                 path.unlink()
         except OSError:  # it has ended meanwhile, or is stopped
-            return
+            pass
     for line in data.splitlines():
         with contextlib.suppress(msgspec.MsgspecError):  # a process of another version
             yield _decoder.decode(line)

@@ -19,7 +19,7 @@ def of_connection(worker: Worker, helping: Helping, connected_us: int, *, shares
         process=os.getpid(),
         parent=os.getppid(),
         connected_us=connected_us,
-        steps=waits.counted,
+        steps=worker.begun if member.seats else waits.counted,
         sums=worker.begun,
         is_waiting=worker.is_waiting,
         helps=helping.helps_rank,

@@ -89,7 +89,8 @@ class ConnectionState(Struct, frozen=True, kw_only=True, tag="rank"):
     connected_us: int
     """Time since it joined."""
     steps: int
-    """Sums done that are measured (protocol section 7.7); with the DDP hook one for each step."""
+    """Sums done that are measured (protocol section 7.7); with the DDP hook one for each step. In a job
+    with seats, where none is measured: sums begun."""
     sums: int
     """Sums begun."""
     is_waiting: bool
