@@ -343,7 +343,7 @@ class Communicator(Asking):
             raise TransportError("the parameter server has not said who was slow")
         return found
 
-    def state(self, timeout_s: float = LOOK_TIMEOUT_S) -> ConnectionState:
+    def state(self, timeout_s: float | None = None) -> ConnectionState:
         """Counters, windows and waits, as `sa-atp watch` shows them. Raises: TransportError, see describe."""
 
         def at() -> ConnectionState:
@@ -356,10 +356,11 @@ class Communicator(Asking):
         """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
         return self._look(self._worker.describe)
 
-    def _look(self, at: Callable[[], T], timeout_s: float = LOOK_TIMEOUT_S) -> T:
+    def _look(self, at: Callable[[], T], timeout_s: float | None = None) -> T:
         """Calls `at` between two turns of the connection's thread, or here if that thread does not run in this process."""
         if self.is_of_another_process or self._driver.is_here():
             return at()
+        timeout_s = LOOK_TIMEOUT_S if timeout_s is None else timeout_s
         try:
             return door.between_turns(self._driver.call, at, timeout_s)
         except TimeoutError:
