@@ -150,8 +150,8 @@ def test_a_terminal_shows_a_screen_until_ctrl_c(job: list[Communicator]) -> None
     assert b"Traceback" not in seen
 
 
+@pytest.mark.needs("prometheus_client")
 def test_metrics_can_be_parsed(job: list[Communicator]) -> None:
-    pytest.importorskip("prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
     with metrics.serving(("127.0.0.1", 0), looking.look) as url, urllib.request.urlopen(url) as answer:
@@ -170,8 +170,8 @@ def test_metrics_can_be_parsed(job: list[Communicator]) -> None:
     assert values("sa_atp_switch_slots_in_use") == [1.0]
 
 
+@pytest.mark.needs("prometheus_client")
 def test_an_address_in_use_for_metrics_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("prometheus_client")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         where = f"127.0.0.1:{taken.getsockname()[1]}"
         assert main(["up", "--listen", "127.0.0.1:0", "--metrics", where, "--", "true"]) == 2
