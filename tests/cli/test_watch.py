@@ -14,6 +14,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.parameter_server.server import ServerProcess
 from sa_atp.net.watching import door, looking, metrics, summary
 from sa_atp.net.watching.looking import Cluster, View
-from sa_atp.net.watching.states import ServerState, Told
+from sa_atp.net.watching.states import ServerState, SwitchState, Told
 
 STEPS = 3
 WATCH = (sys.executable, "-m", "sa_atp", "watch")
@@ -196,6 +197,12 @@ def test_the_document_has_every_metric() -> None:
     assert set(re.findall(r"\bsa_atp_\w+_(?:total|seconds|stuck)\b", text)) <= {
         each.exposed for each in metrics.METRICS
     }
+
+
+def test_a_switch_in_mininet_is_called_by_its_name() -> None:
+    other: dict[str, Any] = {"device_id": 0, "running_us": 1, "packets_in": 0, "packets_out": 0, "unattached": 0}
+    assert SwitchState(grpc="unix:/tmp/sa-atp-net-1/leaf1.sock", **other).name == "leaf1"
+    assert SwitchState(grpc="10.0.0.254:9559", **other).name == "10.0.0.254:9559"
 
 
 # --- doors ----------------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def line_of_switch(switch: SwitchState, before: View | None) -> str:
     slots = f"{switch.slots_open} of {plural(switch.slots, 'slot')} in use, " if switch.slots else ""
     dropped = sum(drop.packets for drop in switch.drops)
     return (
-        f"switch {switch.grpc}: {summary.packets_a_second(switch, before):,.0f} packets/s, {switch.packets_in:,} in, "
+        f"switch {switch.name}: {summary.packets_a_second(switch, before):,.0f} packets/s, {switch.packets_in:,} in, "
         f"{switch.packets_out:,} out, {slots}{plural(collisions, 'collision')}"
         + (f", {dropped:,} dropped" if dropped else "")
     )

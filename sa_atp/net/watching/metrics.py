@@ -85,7 +85,7 @@ def _of_switches(
     def samples(view: View) -> Iterator[Sample]:
         for switch in view.all_switches():
             for labels, value in values(switch):
-                yield (switch.grpc, *labels), value
+                yield (switch.name, *labels), value
 
     return samples
 

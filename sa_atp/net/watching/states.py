@@ -3,6 +3,8 @@
 Counters count from the start of what they are about: a process, a connection, an epoch of a job.
 """
 
+from pathlib import PurePath
+
 from msgspec import Struct, field
 
 
@@ -148,6 +150,11 @@ class SwitchState(Struct, frozen=True, kw_only=True, tag="switch"):
     """Slots of the program, and those whose sum is not complete; 0 if it is another program than the aggregation's."""
     events: dict[str, dict[str, int]] = field(default_factory=dict)
     """Packets by job's number and event (protocol section 8); events that have not occurred are left out."""
+
+    @property
+    def name(self) -> str:
+        """Its P4Runtime address, or of a Unix socket the file's name, which in Mininet is the switch's."""
+        return PurePath(self.grpc).stem if self.grpc.startswith("unix:") else self.grpc
 
 
 Told = ServerState | SwitchState | ConnectionState
