@@ -17,7 +17,7 @@ RUN apt-get update \
     && install -d -o sa-atp -g sa-atp /var/cache/sa-atp /ranks /runs
 WORKDIR /opt/sa-atp
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip bash -c 'source scripts/lib/setup.sh && setup torch report'
+RUN --mount=type=cache,target=/root/.cache/pip bash -c 'source scripts/lib/setup.sh && setup torch report metrics'
 # compiled pipelines, ranks, results: what containers share
 VOLUME ["/var/cache/sa-atp", "/ranks", "/runs"]
 USER sa-atp
@@ -29,7 +29,7 @@ FROM p4lang/p4c:latest AS testbed
 ENV SA_ATP_VENV=/opt/sa-atp/.venv SA_ATP_CACHE=/var/cache/sa-atp PATH=/opt/sa-atp/.venv/bin:$PATH PYTHONUNBUFFERED=1
 WORKDIR /opt/sa-atp
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/pip bash -c 'source scripts/lib/setup.sh && setup_mininet && setup torch report notebook cluster shell dev mininet' \
+RUN --mount=type=cache,target=/root/.cache/pip bash -c 'source scripts/lib/setup.sh && setup_mininet && setup torch report notebook cluster shell metrics dev mininet' \
     && rm -rf /var/lib/apt/lists/*
 VOLUME ["/var/cache/sa-atp", "/opt/sa-atp/runs"]
 ENTRYPOINT []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
+from sa_atp.cli.parts import metrics_option
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, SLOTS, UDP_PORT
 from sa_atp.switches import artefacts, lanes_option
 
@@ -57,6 +58,7 @@ def add(subparsers: Any) -> None:
                         help="log decisions, a file for each job (docs/log.md)")  # fmt: skip
     parser.add_argument("--stragglers", action="store_true",
                         help="print a line of JSON about who was slow when a job is over, and at the end")  # fmt: skip
+    metrics_option.add(parser)
     parser.set_defaults(run=run)
 
 
@@ -91,6 +93,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.logs import writing
     from sa_atp.net.parameter_server.server import ServerProcess
+    from sa_atp.net.watching import door, looking
 
     logs = None if options.log is None else writing.of_process(options.log)
     say("loading kernels (compiled the first time)")
@@ -103,9 +106,16 @@ def run(options: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
-    freeze_loaded_objects()
-    print(json.dumps({"ready": True, "address": list(process.address), "lanes": lanes}), flush=True)
-    process.run()
+    with (
+        door.telling(process.state),
+        metrics_option.serving(options.metrics, lambda: looking.put_together([process.state()])) as metrics,
+    ):
+        freeze_loaded_objects()
+        print(
+            json.dumps({"ready": True, "address": list(process.address), "lanes": lanes, "metrics": metrics}),
+            flush=True,
+        )
+        process.run()
     return 0
 
 

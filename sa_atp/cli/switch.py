@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
+from sa_atp.cli.parts import metrics_option
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.switches import artefacts, lanes_option
 
@@ -59,6 +60,7 @@ def add(subparsers: Any) -> None:
                         "the UDP ports")  # fmt: skip
     parser.add_argument("--plain", action="store_true",
                         help="run the translated program as plain Python, slowly, to step through it")  # fmt: skip
+    metrics_option.add(parser)
     parser.set_defaults(run=run)
 
 
@@ -133,6 +135,9 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
+    from sa_atp.net.watching import door, looking
+    from sa_atp.net.watching.of_switch import of_switch
+    from sa_atp.net.watching.states import SwitchState
     from sa_atp.switches.embedded.device import Device
     from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
     from sa_atp.switches.p4runtime.rpc import check_address
@@ -186,10 +191,19 @@ def run(options: argparse.Namespace) -> int:
         say(
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
-        freeze_loaded_objects()
-        # a line for the parent process
-        print(json.dumps({"ready": True, "grpc": server.address, "udp": udp}), flush=True)
-        loop.run()
+
+        def state() -> SwitchState:
+            return door.between_turns(loop.call, lambda: of_switch(loop, server.address))
+
+        with (
+            door.telling(state),
+            metrics_option.serving(options.metrics, lambda: looking.put_together([state()])) as metrics,
+        ):
+            freeze_loaded_objects()
+            # a line for the parent process
+            ready = {"ready": True, "grpc": server.address, "udp": udp, "metrics": metrics}
+            print(json.dumps(ready), flush=True)
+            loop.run()
         dropped = [each.total() for each in loop.drops()]
         arrived, left, lost = loop.packet_counts()
         loop.close()

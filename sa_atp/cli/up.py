@@ -3,6 +3,7 @@
 import argparse
 import errno
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
+from sa_atp.cli.parts import metrics_option
 from sa_atp.cli.ps import checked_seconds, checked_slots
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
 from sa_atp.switches import artefacts, lanes_option
@@ -50,6 +52,7 @@ def add(subparsers: Any) -> None:
                         help="programs on this machine share no memory with the switch, and send packets")  # fmt: skip
     parser.add_argument("--log", type=Path, metavar="DIR",
                         help="log decisions of the parameter server and of programs (docs/log.md)")  # fmt: skip
+    metrics_option.add(parser)
     parser.add_argument("--json", action="store_true", help="print the environment as one JSON object")
     parser.add_argument("command_line", nargs="*", metavar="-- COMMAND",
                         help="run this with the environment, and end with its status")  # fmt: skip
@@ -64,6 +67,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.logs import writing
     from sa_atp.net.sockets import mtu
+    from sa_atp.net.watching import looking
     from sa_atp.protocol.packets.mtu import check_fits, most_lanes
 
     if options.workers is not None and not 1 <= options.workers <= MOST_RANKS:
@@ -93,7 +97,14 @@ def run(options: argparse.Namespace) -> int:
         make_folder(options.pcap)
     if options.log is not None:
         make_folder(options.log)
-    with _terminated_like_interrupted(), _log_folder() as logs, Group(say, together=True) as group:
+    with (
+        _terminated_like_interrupted(),
+        _log_folder() as logs,
+        metrics_option.serving(options.metrics, lambda: looking.look(children_of=os.getpid())) as metrics,
+        Group(say, together=True) as group,
+    ):
+        if metrics is not None:
+            say(f"metrics at {metrics}")
         say("starting switch and parameter server (the first time, compiling takes some seconds)")
         cluster = LocalCluster(
             group,

@@ -33,6 +33,9 @@ from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
+from sa_atp.net.watching import door
+from sa_atp.net.watching.of_connection import of_connection
+from sa_atp.net.watching.states import ConnectionState
 from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
 from sa_atp.protocol.job.terms import Value
@@ -195,6 +198,8 @@ class Communicator(Asking):
         """Whether packets to and from the switch travel by shared memory, and not through the kernel."""
         if self.shares_memory:
             self._worker.hold_window(SAFE_BYTES)
+        self._connected_us = now_us()
+        self._end_telling = door.tell(partial(self.state, door.TURN_S))
         driver.start(f"sa-atp-rank-{membership.rank}")
 
     # --- sums ---------------------------------------------------------------------------------------------------------
@@ -338,27 +343,28 @@ class Communicator(Asking):
             raise TransportError("the parameter server has not said who was slow")
         return found
 
+    def state(self, timeout_s: float | None = None) -> ConnectionState:
+        """Counters, windows and waits, as `sa-atp watch` shows them. Raises: TransportError, see describe."""
+
+        def at() -> ConnectionState:
+            connected_us = now_us() - self._connected_us
+            return of_connection(self._worker, self.helping, connected_us, shares_memory=self.shares_memory)
+
+        return self._look(at, timeout_s)
+
     def describe(self) -> str:
         """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
         return self._look(self._worker.describe)
 
-    def _look(self, at: Callable[[], T]) -> T:
+    def _look(self, at: Callable[[], T], timeout_s: float | None = None) -> T:
         """Calls `at` between two turns of the connection's thread, or here if that thread does not run in this process."""
         if self.is_of_another_process or self._driver.is_here():
             return at()
-        seen: Future[T] = Future()
-
-        def look() -> None:
-            try:
-                seen.set_result(at())
-            except Exception as problem:
-                seen.set_exception(problem)
-
-        self._driver.call(look)
+        timeout_s = LOOK_TIMEOUT_S if timeout_s is None else timeout_s
         try:
-            return seen.result(LOOK_TIMEOUT_S)
+            return door.between_turns(self._driver.call, at, timeout_s)
         except TimeoutError:
-            raise TransportError(f"the connection's thread has not answered for {LOOK_TIMEOUT_S:g} s") from None
+            raise TransportError(f"the connection's thread has not answered for {timeout_s:g} s") from None
 
     @property
     def is_of_another_process(self) -> bool:
@@ -435,6 +441,7 @@ class Communicator(Asking):
 
     def _end(self) -> None:
         """Called when the connection's thread ends: completes everything that waits for it."""
+        self._end_telling()
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
         self._worker.fail(TransportError(reason))
         self._session.fail(self._worker.error or TransportError(reason))

@@ -12,11 +12,12 @@ from sa_atp.switches.embedded.pipeline import ROW_BYTES
 class Drops:
     """Dropped packets of one cause.
 
-    where: a port, or "" for the switch. remedy: what the user can do; "" for drops that every network has, which are only
-    reported at the end.
+    where: a port, or "" for the switch. cause: a word, for metrics. remedy: what the user can do; "" for drops that every
+    network has, which are only reported at the end.
     """
 
     where: str
+    cause: str
     count: int
     description: str
     remedy: str = ""
@@ -34,30 +35,33 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
         where = f"port {number} ({port.describe()})"
         inner = port.port if isinstance(port, ImpairedPort) else port
         if isinstance(port, ImpairedPort):
-            yield Drops(where, port.lost, "packets lost on the impaired link, as requested")
+            yield Drops(where, "impaired", port.lost, "packets lost on the impaired link, as requested")
         if isinstance(inner, InterfacePort):
             yield Drops(
                 where,
+                "oversized",
                 inner.oversized,
                 f"packets longer than {ROW_BYTES} bytes, or TCP segments that their host left to its interface to cut",
                 f"switch that off, at the host's end with `ethtool --offload INTERFACE tso off gso off`, and here with "
                 f"`ethtool --offload {inner.interface} gro off`",
             )
-            yield Drops(where, inner.refused, "packets that the interface had no room for")
+            yield Drops(where, "refused", inner.refused, "packets that the interface had no room for")
         elif isinstance(inner, UdpPort):
             yield Drops(
                 where,
+                "oversized",
                 inner.oversized,
                 f"datagrams that make frames longer than {ROW_BYTES} bytes",
                 "no packet of the program is as long; `sa-atp dissect` reads what `--pcap` writes",
             )
             yield Drops(
                 where,
+                "not_datagrams",
                 inner.not_datagrams,
                 "packets of the program that are not UDP datagrams, which this port cannot carry",
                 "attach the port to an interface (-i) where it is to carry other traffic",
             )
-            yield Drops(where, inner.refused, "datagrams that the socket did not take")
+            yield Drops(where, "refused", inner.refused, "datagrams that the socket did not take")
 
 
 def of_switch(*, without_program: int, punts: int, packet_ins: int) -> Iterator[Drops]:
@@ -69,8 +73,12 @@ def of_switch(*, without_program: int, punts: int, packet_ins: int) -> Iterator[
     packet_ins: packets that no controller took in time.
     """
     yield Drops(
-        "", without_program, "packets that came before a program was pushed", "push one, as `sa-atp deploy` does"
+        "",
+        "no_program",
+        without_program,
+        "packets that came before a program was pushed",
+        "push one, as `sa-atp deploy` does",
     )
     slow = "more came than the controller takes; send fewer to the CPU port"
-    yield Drops("", punts, "packets for the CPU port", slow)
-    yield Drops("", packet_ins, "packet-ins", slow)
+    yield Drops("", "punts", punts, "packets for the CPU port", slow)
+    yield Drops("", "packet_ins", packet_ins, "packet-ins", slow)

@@ -183,6 +183,11 @@ class Helping:
         """Whether others have computed this rank's current micro-batch first, so that its speed is not known."""
         self.answered_us = now_us()
         """When the answer to the newest offer came."""
+        self.helps_rank: int | None = None
+        """The rank whose micro-batches this rank was last given to compute, until it asks again; None: nobody's."""
+        self.helped = 0
+        """Micro-batches of other ranks that this rank was given to compute."""
+        self._rank = membership.rank
         self._shards: dict[int, OwnShard] = {}
 
     def begin_step(self) -> int:
@@ -192,6 +197,7 @@ class Helping:
         with self.lock:
             self._next_step += 1
             self._began_us = self.now_us()
+            self.helps_rank = None
             took_us = self._took_us or [self.micro_batch_us]
             self._usual_us, self._longest_us = (median_low(took_us), max(took_us)) if self._next_step > 1 else (0, 0)
             self._untold_us += self._took_us[self._told :]
@@ -308,11 +314,17 @@ class Helping:
 
         def understand(reply: Reply | None) -> Work | Nothing:
             with self.lock:
+                self._note_work(reply)
                 if step == self._next_step - 1:
                     self.answered_us = self.now_us()
             return reply if isinstance(reply, Work | Nothing) else Nothing()
 
         return self.ask(question, understand)
+
+    def _note_work(self, reply: Reply | None) -> None:
+        work = reply if isinstance(reply, Work) and reply.shard != self._rank else None
+        self.helps_rank = None if work is None else work.shard
+        self.helped += 0 if work is None else len(work.micro_batches)
 
     def report_idle(self, step: int) -> "Future[None]":
         """Reports that this rank has computed all that it held; with two levels, the answer routes its contribution."""

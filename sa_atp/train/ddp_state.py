@@ -24,6 +24,7 @@ from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.train.groups import beliefs, job_name, ranks_of
+from sa_atp.train.scalars import Seen, Writer, scalars
 
 JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given up an earlier run of the job
 JOIN_AGAIN_FOR_S = 5.0  # of such attempts; the server gives a run up when all its ranks have been silent for 2 s
@@ -67,6 +68,7 @@ class SaAtpState:
     _of_backup: Mapping[str, Value]
     _cancelled: threading.Event
     _finalizer: "weakref.finalize[Any, Any] | None"
+    _seen: Seen | None
 
     def __init__(
         self,
@@ -162,6 +164,20 @@ class SaAtpState:
         """
         return self.communicator.stragglers()
 
+    def write_scalars(self, writer: Writer, step: int) -> None:
+        """Writes what this rank did since the last call, and which ranks were late, as scalars.
+
+        Times are shares of the time since the last call. Asks the parameter server, as `stragglers` does.
+
+        Args: writer: a SummaryWriter of TensorBoard, or anything with its `add_scalar`; step: the program's own count.
+        Raises: UserError, TransportError.
+        """
+        communicator = self.communicator
+        seen = communicator.state(), communicator.stragglers()
+        before, self._seen = self._seen, seen
+        for tag, value in scalars(seen, before).items():
+            writer.add_scalar(tag, value, step)
+
     @property
     def place(self) -> tuple[int, int]:
         """(rank, number of ranks) in the job. Raises: UserError."""
@@ -242,7 +258,7 @@ class SaAtpState:
                 self._finalizer.detach()
             if self._communicator is not None:
                 how(self._communicator)
-            self._communicator = self._finalizer = None
+            self._communicator = self._finalizer = self._seen = None
             # joining again begins a new epoch, in which the ledger knows no steps
             self._has_backup, self._of_backup = False, {}
             self.stages = {}
@@ -290,6 +306,7 @@ class SaAtpState:
         self._has_backup = False
         self._of_backup = {}
         self._finalizer = None
+        self._seen = None  # at the last call of write_scalars
         self._closed_because = None
 
     # --- checkpoints --------------------------------------------------------------------------------------------------

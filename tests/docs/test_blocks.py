@@ -5,6 +5,7 @@ it is run, or which of REASONS keeps it from being run.
 """
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from helpers.needs import MININET
 
 from docs.blocks import ROOT, Key, blocks, make_place, the
-from docs.test_commands import PLAYED
+from docs.test_commands import PLAYED, TRAIN
 from sa_atp.switches.control.fabric import load_places
 
 REASONS = {
@@ -72,6 +73,7 @@ SHELL_MININET = {
     ("docs/first-hour.md", "sa-atp run topologies/straggler-cpu.toml"): 0,
     ("docs/first-hour.md", "sa-atp run topologies/two-level.toml"): 0,
 }
+IN_MININET = ("docs/python.md", "import os, sys")
 EXPERIMENTS = (("README.md", "from sa_atp import experiment"), ("docs/python.md", "from sa_atp import experiment"))
 PYTHON = {("docs/embedded-target.md", "from pathlib import Path")}
 JSON = {("docs/cli.md", '{"switches": [')}
@@ -79,7 +81,7 @@ JSON = {("docs/cli.md", '{"switches": [')}
 
 def test_every_block_is_run_or_says_why_not() -> None:
     assert set(NOT_RUN.values()) <= set(REASONS)
-    known = [*NOT_RUN, *SHELL, *SHELL_MININET, *PYTHON, *EXPERIMENTS, *JSON, *PLAYED]
+    known = [*NOT_RUN, *SHELL, *SHELL_MININET, *PYTHON, *EXPERIMENTS, *JSON, *PLAYED, IN_MININET]
     unused = set(known)
     for block in blocks():
         if block.language in ("", "console"):  # test_commands.py looks at those
@@ -125,6 +127,17 @@ def test_python(key: Key, tmp_path: Path) -> None:
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
+
+
+@MININET
+def test_a_mininet_network_of_your_own(tmp_path: Path) -> None:
+    rank = TRAIN.replace('int(os.environ["SA_ATP_WORLD_SIZE"])', "2").replace('os.environ["SA_ATP_JOB"]', '"star"')
+    (tmp_path / "train.py").write_text(rank)
+    done = subprocess.run(
+        [sys.executable, "-c", the(IN_MININET).text], cwd=tmp_path, env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True, text=True, check=False, timeout=240,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "[0, 0]"), done.stderr
 
 
 @pytest.mark.needs("matplotlib", "pandas", "torch", "sklearn")

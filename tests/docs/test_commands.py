@@ -13,7 +13,7 @@ from helpers.needs import lack
 from docs.blocks import ROOT, Block, Key, blocks, make_place, the
 from sa_atp.net.sockets import namespace
 
-CLI, EMBEDDED = "docs/cli.md", "docs/embedded-target.md"
+CLI, EMBEDDED, WATCHING = "docs/cli.md", "docs/embedded-target.md", "docs/watching.md"
 
 
 class Scene(NamedTuple):
@@ -58,6 +58,8 @@ SCENES = (
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
+    Scene(((CLI, "sa-atp watch"), (WATCHING, "sa-atp watch")), beside=("sa-atp up --workers 1", program(MEMBER))),
+    Scene(((WATCHING, "sa-atp up"),)),
     Scene(((CLI, "sa-atp switch"),)),
     Scene(
         ((CLI, "sa-atp ps"),),
@@ -93,7 +95,7 @@ def commands(block: Block) -> list[str]:
 
 
 def stays(command: str) -> bool:
-    return re.match(r"sa-atp (switch|ps|params|up)\b(?!.* -- )", command) is not None
+    return re.match(r"sa-atp (switch|ps|params|up|watch)\b(?!.* (--|--once)( |$))", command) is not None
 
 
 LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce")

@@ -6,6 +6,7 @@ import re
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .conftest import ROOT
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: scripts/test sets it up")
 
 READY_S = 120.0
+OTHERS = ("prometheus", "grafana")  # images of other projects
 # Hosts of the composed network, as addresses of this one.
 HOSTS = {"switch": "127.77.0.2", "ps": "127.77.0.3"}
 
@@ -36,15 +38,21 @@ def stages() -> dict[str, str]:
 
 
 def test_services(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {"switch", "ps", "worker", "testbed"}
+    assert set(compose["services"]) == {"switch", "ps", "worker", "testbed", *OTHERS}
     for name, service in compose["services"].items():
-        assert service["build"]["target"] in stages()
         assert service["image"]
         for volume in service.get("volumes", []):
             source = volume.partition(":")[0]
             assert source.startswith("./") or source in compose["volumes"]
         for other in service.get("depends_on", {}):
             assert other in compose["services"]
+        if name in OTHERS:
+            assert service["profiles"] == ["metrics"]
+            assert all(port.startswith("127.0.0.1:") for port in service["ports"])  # for this machine alone
+            for volume in service["volumes"]:
+                assert (ROOT / volume.partition(":")[0]).is_file()
+            continue
+        assert service["build"]["target"] in stages()
         if name == "testbed":
             assert service["privileged"]
             assert service["profiles"] == ["testbed"]  # not among what `docker compose up` starts
@@ -81,7 +89,7 @@ def test_the_client_accepts_it() -> None:
     if subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode:
         pytest.skip("docker compose is not installed: apt-get install docker-compose-plugin, of Docker's repository")
     done = subprocess.run(
-        ["docker", "compose", "--profile", "testbed", "config", "--quiet"],
+        ["docker", "compose", "--profile", "testbed", "--profile", "metrics", "config", "--quiet"],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -103,13 +111,14 @@ class Network:
     def address(self, host: str, port: str) -> str:
         name = f"{host}:{port}"
         if name not in self._ports:
-            kind = socket.SOCK_STREAM if port == "9559" else socket.SOCK_DGRAM
+            kind = socket.SOCK_STREAM if port in ("9559", "9464") else socket.SOCK_DGRAM
             with socket.socket(socket.AF_INET, kind) as probe:
                 probe.bind((HOSTS[host], 0))
                 self._ports[name] = probe.getsockname()[1]
         return f"{HOSTS[host]}:{self._ports[name]}"
 
 
+@pytest.mark.needs("prometheus_client")
 def test_the_containers_as_processes(
     compose: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +154,15 @@ def test_the_containers_as_processes(
         assert main(["doctor", "--server", server, "--json"]) == 0
         [job] = json.loads(capsys.readouterr().out)["jobs"]
         assert (job["name"], job["state"], job["world_size"]) == ("compose", "ended", 2)
+
+        # what Prometheus is to scrape
+        [scraped] = yaml.safe_load((ROOT / "docker/prometheus.yml").read_text())["scrape_configs"]
+        for target in scraped["static_configs"][0]["targets"]:
+            with urllib.request.urlopen(f"http://{network.place(target)}/metrics") as answer:
+                text = answer.read().decode()
+            name = target.partition(":")[0]
+            own = 'sa_atp_job_world_size{job_name="compose"' if name == "ps" else 'event="completed"'
+            assert own in text, name
 
 
 def test_ranks_are_taken_once(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
+from sa_atp.cli.parts import metrics_option
 
 if TYPE_CHECKING:
     from sa_atp.lab.experiments.prepared import Prepared
@@ -41,6 +44,10 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--log", nargs="?", const="", metavar="DIR",
                         help="log decisions of ranks and of the parameter server (docs/log.md) in an empty or new folder "
                         "(without DIR: `log` in the folder for the results), and show them in timeline.json")  # fmt: skip
+    parser.add_argument("--cli", action="store_true",
+                        help="with --backend mininet: stop at Mininet's prompt before the first step and after the "
+                        "last one")  # fmt: skip
+    metrics_option.add(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
     parser.set_defaults(run=run)
 
@@ -55,11 +62,18 @@ def run(options: argparse.Namespace) -> int:
         switch=options.switch,
         command=["sa-atp", *sys.argv[1:]],
     )
-    if not prepared.plan.sweep.key:
-        return run_once(options, prepared)
-    if options.log is not None:
+    if options.cli and (options.json or prepared.plan.sweep.key):
+        raise UserError("--cli: a run of one point, without --json: standard output is the prompt's")
+    if options.log is not None and prepared.plan.sweep.key:
         raise UserError("--log is for one point: name it with --set, and leave out the plan's sweep")
-    return run_sweep(options, prepared)
+    if options.metrics is not None and prepared.plan.run.backend == "sim":
+        raise UserError("--metrics: a run in virtual time has no processes to look at: use --backend local or mininet")
+    from sa_atp.net.watching import looking
+
+    with metrics_option.serving(options.metrics, lambda: looking.look(children_of=os.getpid())) as metrics:
+        if metrics is not None:
+            terminal.say(f"sa-atp run: metrics at {metrics}")
+        return run_sweep(options, prepared) if prepared.plan.sweep.key else run_once(options, prepared)
 
 
 def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
@@ -73,6 +87,7 @@ def run_once(options: argparse.Namespace, prepared: "Prepared") -> int:
         jobs=options.jobs,
         scheduler=options.scheduler,
         log=options.log,
+        prompt=options.cli,
     )
     if options.json:
         print(json.dumps({**result.summary, "folder": str(result.folder)}))

@@ -48,12 +48,15 @@ def run(
     progress: Progress,
     turns: Iterable[tuple[int, str]] | None = None,
     log: Path | None = None,
+    *,
+    prompt: bool = False,
 ) -> RunResult:
     """Runs a plan on the backend and the switch that it names (see plan.placed).
 
     Args:
         turns: only these repetitions and policies, for plans in virtual time.
         log: folder for logs of decisions (docs/log.md); None: nothing is logged.
+        prompt: stop at Mininet's prompt before the first step, and after the last one.
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
@@ -67,7 +70,7 @@ def run(
 
         if plan.topology.kind == "file":
             result.manifest["worker_mbps"] = mininet.worker_mbps(plan, Path(plan_path))
-        result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress, log)
+        result.runs = mininet.run(plan, Path(plan_path), folder / "logs", progress, log, prompt=prompt)
     else:
         result.runs = simulated.run(plan, progress, turns, log)
     sort(result)

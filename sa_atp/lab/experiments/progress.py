@@ -3,6 +3,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, Self
@@ -78,6 +79,17 @@ class TerminalProgress(Progress):
         """A line that stays, above the bar."""
         with contextlib.suppress(OSError):
             self._console.print(text, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """See Progress."""
+        if self._console.is_terminal:
+            self._bar.stop()
+        try:
+            yield
+        finally:
+            if self._console.is_terminal:
+                self._bar.start()
 
     def steps(self, done: int, of: int) -> None:
         if self._console.is_terminal:

@@ -46,6 +46,7 @@ def run(
     scheduler: str | None = None,
     draw: bool = True,
     log: bool | str | Path | None = None,
+    prompt: bool = False,
     progress: bool | Progress = True,
 ) -> Result:
     """Runs a plan's policies, and keeps data, figures and report.html in a folder, as `sa-atp run` does.
@@ -63,6 +64,7 @@ def run(
         draw: False: no figures and no report.html, which take some seconds; `sa-atp plot FOLDER` makes them later.
         log: folder for logs of decisions (docs/log.md), a new or an empty one; True: `log` in the run's folder; None:
             nothing is logged.
+        prompt: stop at Mininet's prompt before the first step and after the last one; backend "mininet".
         progress: False: nothing is printed.
 
     Raises: UserError: the input is wrong; MissingPartError: something is not installed; SaAtpError: it went wrong.
@@ -71,6 +73,10 @@ def run(
     found = prepared.plan
     if found.sweep.key:
         raise UserError(f"{prepared.path}: a sweep over {found.sweep.key}: run it with experiment.sweep")
+    if prompt and found.run.backend != "mininet":
+        raise UserError(
+            f"Mininet's prompt: the backend is {found.run.backend}, and only mininet has a network to stop at"
+        )
     is_logged = log is not None and log is not False
     beside = side_by_side.check(found, jobs, scheduler, logs=is_logged)
     runner.check(found, prepared.path)
@@ -83,7 +89,7 @@ def run(
             if beside:
                 records = _side_by_side(prepared, folder, telling, jobs, scheduler, logs)
             else:
-                records = runner.run(found, prepared.path, folder, telling, log=logs)
+                records = runner.run(found, prepared.path, folder, telling, log=logs, prompt=prompt)
             records.manifest["command"] = list(prepared.command)
             telling("drawing figures" if draw else "writing data")
             saved = save(records, folder, _teller(progress), draw=draw, log=logs)

@@ -1,5 +1,7 @@
 """The interface for progress of a run. This class ignores it; those of lab/experiments/progress draw it."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 
 class Progress:
     def __call__(self, stage: str) -> None:
@@ -10,3 +12,7 @@ class Progress:
 
     def say(self, text: str) -> None:
         """A line that stays, for the user."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """A block in which the terminal is the user's: nothing is drawn."""
+        return nullcontext()

@@ -11,6 +11,9 @@ from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.net.watching import door
+from sa_atp.net.watching.of_server import of_server
+from sa_atp.net.watching.states import ServerState
 from sa_atp.protocol.log.event import of_nobody
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
@@ -49,6 +52,7 @@ class ServerProcess:
         if settings.switch_address is not None:
             self._driver.share_memory(partial(open_channel, settings.switch_address, self.address))
         self._installer: Installer | None = None
+        self._switches: list[str] = []  # their P4Runtime addresses
         self.over: Callable[[Job], None] = lambda job: None
         """Called when a job is over, and of those that run when this ends."""
 
@@ -67,6 +71,7 @@ class ServerProcess:
         except BaseException:
             self._driver.close()
             raise
+        self._switches = [place.grpc for place in places]
         self._installer = Installer(
             keepers,
             self.address,
@@ -89,6 +94,12 @@ class ServerProcess:
     def start(self) -> None:
         """Serves in a new thread."""
         self._driver.start("sa-atp-ps")
+
+    def state(self) -> ServerState:
+        """The jobs and ranks as they are now, from any thread. Raises: TimeoutError: the loop is stuck."""
+        return door.between_turns(
+            self._driver.call, lambda: of_server(self.server, self.address, self._switches, now_us())
+        )
 
     def stop(self) -> None:
         self._driver.stop()

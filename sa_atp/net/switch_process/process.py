@@ -3,6 +3,7 @@
 import selectors
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class SwitchLoop:
             selectors.SelectSelector() if self._impaired else selectors.DefaultSelector()
         )
         self._stop = False
+        self._calls: deque[Callable[[], None]] = deque()
         self._captures: dict[int, CaptureWriter] = {}
         # Programs measure time from when the switch started.
         self._started_us = now_us()
@@ -87,6 +89,14 @@ class SwitchLoop:
         while not self._stop:
             self.turn(LONGEST_WAIT_S)
             self._tell_drops()
+            while self._calls:
+                self._calls.popleft()()
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Has `run` call `action` between two turns, soon. Called from any thread."""
+        self._calls.append(action)
+        if self._compiled is not None:
+            self._compiled.wake()
 
     def stop(self) -> None:
         self._stop = True

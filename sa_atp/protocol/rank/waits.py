@@ -13,7 +13,10 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self._counted = 0  # sums so far
+        self.counted = 0
+        """Sums so far."""
+        self.waited_us = self.sent_us = 0
+        """Time from contributions to all these sums, and the part of it in which contributions left."""
         self._step = 1  # every so many are kept
         self._kept: dict[int, Wait] = {}  # by number of the sum
 
@@ -25,12 +28,14 @@ class Waits:
             sending: times between which our contribution left, see Worker.sending; empty: other ranks have sent it.
             round_trip_us: the smoothed round trip to the switch.
         """
-        number = self._counted
-        self._counted += 1
-        if number % self._step:
-            return
+        number = self.counted
+        self.counted += 1
         waited_us = now_us - sending[0][0] if sending else 0
         sent_us = sum(end - start for start, end in sending)
+        self.waited_us += max(0, waited_us)
+        self.sent_us += sent_us
+        if number % self._step:
+            return
         times = (min(max(0, each), LONGEST_WAIT_US) for each in (waited_us, sent_us, round_trip_us))
         self._kept[number] = Wait(operation, *times)
         while len(self._kept) > MOST_WAITS:

@@ -39,6 +39,7 @@ from sa_atp.protocol.rank.server_link import ServerLink
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.under_way import gather_at_most
+from sa_atp.protocol.rank.waits import Waits
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
@@ -166,6 +167,21 @@ class Worker:
     def note_wait(self, operation: int, now_us: int) -> None:
         """Tells the parameter server how long we waited for a done operation; before its result is taken. (section 7.7)"""
         self._server.waits.done(operation, self.sending(operation), self.round_trip.smoothed_us, now_us)
+
+    @property
+    def waits(self) -> Waits:
+        """How long we waited for sums that are measured."""
+        return self._server.waits
+
+    @property
+    def begun(self) -> int:
+        """Operations begun so far."""
+        return self._operations.begun
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether operations are under way."""
+        return self._operations.oldest() is not None
 
     def overtaken(self) -> list[int]:
         """Open operations of which others do our part: some rank has all of the sums, or sums come although we have

@@ -78,6 +78,12 @@ def note_sign_of_life(member: Member, sign: Alive, now_us: int) -> None:
     member.waiting, member.given, member.held = sign.waiting, sign.given, sign.held
 
 
+def status_of(job: Job, now_us: int, switch: str = "") -> "JobStatus":
+    """A job with all its members. Args: switch: see `answer`."""
+    members = [_of_member(job, member, now_us) for _, member in sorted(job.members.items())]
+    return _status(replace(_of_job(job), members=members, switch=switch), job.number, ())
+
+
 def _of_job(job: Job) -> Description:
     failure = None
     if job.failure is not None:

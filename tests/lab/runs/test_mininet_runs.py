@@ -119,6 +119,24 @@ def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: P
     assert not left_by(run)
 
 
+def test_the_prompt_before_and_after_the_steps(tmp_path: Path) -> None:
+    """What the prompt shows is the running network: its nodes, a command on a host, and before and after who has run."""
+    (tmp_path / "plan.toml").write_text(PLAN.format(steps=2, compute_us=2000))
+    said = "nodes\nw0 echo before\nexit\nw0 echo after\nexit\n"
+    run = subprocess.Popen(
+        [sys.executable, "-m", "sa_atp", "run", "plan.toml", "--cli", "--out", "out", "--set", 'run.policies=["sa-atp"]'],
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    out, _ = run.communicate(said, timeout=240)
+    assert run.returncode == 0, out
+    assert re.search(r"^leaf1 leaf2 ps s1 w0 w1 w2 *$", out, re.M), out
+    first, steps, second = (out.index(text) for text in ("before\n", "sa-atp, repetition 1 of 1", "after\n"))
+    assert first < steps < second
+    assert out.count("mininet> ") == 5
+    assert not left_by(run)
+
+
 def test_a_slow_link_carries_no_faster_than_its_rate(tmp_path: Path) -> None:
     """Workers send super-packets: a link must not pass a whole one at the time of its first byte."""
     slow = ("topology.kind=star", "topology.worker_mbps=[50,50,2]", "switch.lanes=256", "straggler.pattern=none")

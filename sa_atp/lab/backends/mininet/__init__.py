@@ -6,6 +6,7 @@
     links     interfaces with a rate, and offloads set right
     network   a running network, built from a layout
     run       the backend: runs plans on such a network
+    own_networks   aggregation in a network that a user has built (sa_atp/mininet.py)
     cleaning  removal of what crashed runs left
 
 Every node, switches included, has a network namespace of its own. So nothing appears in the machine's own namespace, and

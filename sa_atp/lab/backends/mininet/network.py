@@ -185,6 +185,16 @@ class MininetNetwork:
                 found[f"{low}-{high}"] = _sent_bytes(self.node(low), f"{low}-eth{port}")
         return found
 
+    def prompt(self) -> None:
+        """Stops at Mininet's prompt, until the user leaves it by `exit` or the end of the input."""
+        from sa_atp.lab.backends.mininet.api import CLI, log
+
+        log.lg.setLogLevel("output")  # else answers of its commands are not shown
+        try:
+            CLI(self._net)
+        finally:
+            log.lg.setLogLevel("warning")
+
     def start(
         self,
         host: str,

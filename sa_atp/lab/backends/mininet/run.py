@@ -5,6 +5,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
+from sa_atp.basics.terminal import say
 from sa_atp.basics.words import plural
 from sa_atp.lab import policies
 from sa_atp.lab.backends.local import is_summed_by_server, prepare, run_policy
@@ -48,7 +49,9 @@ def worker_mbps(plan: Plan, plan_path: Path) -> list[float | None]:
     return [rates[worker.name] for worker in layout.workers()]
 
 
-def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path | None = None) -> list[PolicyRun]:
+def run(
+    plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path | None = None, *, prompt: bool = False
+) -> list[PolicyRun]:
     """Runs all policies and repetitions of a plan.
 
     Args:
@@ -56,6 +59,7 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path
         folder: for the output of processes.
         progress: called with the current stage.
         log: folder for logs of decisions; None: nothing is logged.
+        prompt: stop at Mininet's prompt before the first step, and after the last one.
 
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
@@ -74,17 +78,18 @@ def run(plan: Plan, plan_path: Path, folder: Path, progress: Progress, log: Path
         tell=progress,
         log=log,
     ) as network:
-        return _MininetRun(plan, network, folder, progress).all()
+        return _MininetRun(plan, network, folder, progress, prompt=prompt).all()
 
 
 class _MininetRun:
     """A plan on a running network."""
 
-    def __init__(self, plan: Plan, network: MininetNetwork, folder: Path, progress: Progress) -> None:
+    def __init__(self, plan: Plan, network: MininetNetwork, folder: Path, progress: Progress, *, prompt: bool) -> None:
         self.plan = plan
         self.network = network
         self.folder = folder
         self.progress = progress
+        self.prompt = prompt
         self.workers: list[list[Process]] = []  # by job and rank
         self.stores = 0
         self.parameters = ""
@@ -104,6 +109,7 @@ class _MininetRun:
         plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
         if any(map(_keeps_parameters, plan.run.policies)):
             self.parameters = self.network.start_parameters()
+        self._stop_at_prompt("before the first step; `exit` goes on")
         all_workers = list(itertools.chain(*self.workers))
         for worker in all_workers:  # waiting for a worker fails if a service has ended
             worker.companions = self.network.services
@@ -115,7 +121,14 @@ class _MininetRun:
         for repetition, policy in plan.run.turns():
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             runs += self._policy(policy, repetition, plain if is_summed_by_server(policy) else aggregating)
+        self._stop_at_prompt("after the last step; `exit` ends the run")
         return runs
+
+    def _stop_at_prompt(self, where: str) -> None:
+        if self.prompt:
+            with self.progress.aside():
+                say(f"sa-atp run: {where}")
+                self.network.prompt()
 
     def _policy(self, policy: str, repetition: int, server: str) -> list[PolicyRun]:
         """Runs one repetition of a policy, all jobs concurrently."""

@@ -42,7 +42,8 @@ class Operations:
         self._log = log
         self.under_way = UnderWay()
         self._member = membership
-        self._begun = 0  # operations
+        self.begun = 0
+        """Operations begun so far."""
         self._opened = 0
         self._next_place = 0  # of the next operation
         self._waiting: dict[int, _Waiting] = {}
@@ -58,9 +59,9 @@ class Operations:
     def begin(self, values: int, key: object | None) -> tuple[int, int]:
         """Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
         waiting = _Waiting(
-            self._begun, plan_of(values, self._member.lanes, self._member.contribution_bits), self._next_place, key
+            self.begun, plan_of(values, self._member.lanes, self._member.contribution_bits), self._next_place, key
         )
-        self._begun += 1
+        self.begun += 1
         self._next_place += waiting.plan.span
         self._starts.append(waiting.place)
         self._waiting[waiting.index] = waiting
