@@ -57,6 +57,7 @@ SCENES = (
     Scene(((CLI, "sa-atp plans"),), before=("mkdir build",)),
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),
+    Scene(((CLI, "sa-atp map"),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
     Scene(((CLI, "sa-atp switch"),)),
     Scene(
@@ -96,7 +97,7 @@ def stays(command: str) -> bool:
     return re.match(r"sa-atp (switch|ps|params|up)\b(?!.* -- )", command) is not None
 
 
-LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce")
+LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce", "sa-atp map")
 
 
 def is_long(scene: Scene) -> bool:
