@@ -133,6 +133,7 @@ OPTIONAL = {
     "distributed": ("distributed", "cluster"),
     "p4runtime_sh": ("p4runtime-shell", "shell"),
     "pandas": ("pandas", "notebook"),
+    "pyarrow": ("pyarrow", "traces"),
     "lightning": ("lightning", "recipes"),
     "accelerate": ("accelerate", "recipes"),
     "transformers": ("transformers", "recipes"),
@@ -176,7 +177,7 @@ def how_to_install(*distributions: str) -> str:
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
-    if {"notebook", "cluster", "shell"} & set(extras.values()):
+    if {"notebook", "cluster", "shell", "traces"} & set(extras.values()):
         script = shlex.join([str(root / "scripts" / "test")])
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])

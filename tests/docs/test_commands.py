@@ -49,6 +49,10 @@ with sa_atp.connect(
     job.all_reduce(gradient)
     assert gradient.tolist() == [world] * 8
 """
+# a file for `sa-atp trace`
+OPERATIONS = """import pyarrow as pa, pyarrow.parquet as pq
+kinds = {"optype": ["forward-compute"], "start_ts": [0.0], "duration": [1.0]}
+pq.write_table(pa.table({"dp_rank": [0], "rank": [0], "step": [0]} | kinds), "operations.parquet")"""
 TRAIN_PY = writes("train.py", TRAIN)
 SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
@@ -58,6 +62,7 @@ SCENES = (
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),
     Scene(((CLI, "sa-atp map"),)),
+    Scene(((CLI, "sa-atp trace"),), before=(program(OPERATIONS),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
     Scene(((CLI, "sa-atp switch"),)),
     Scene(
@@ -115,7 +120,8 @@ def test_commands(scene: Scene, tmp_path: Path) -> None:
 
 def play(scene: Scene, tmp_path: Path) -> None:
     # not as marks: these take minutes, and what has a mark runs once more with Mininet, where they would be the same
-    for need in ("namespaces", "ip", "torch", "sklearn", "matplotlib"):
+    parts = ("pyarrow",) if program(OPERATIONS) in scene.before else ()
+    for need in ("namespaces", "ip", "torch", "sklearn", "matplotlib", *parts):
         if reason := lack(need):
             pytest.skip(reason)
     environment = make_place(tmp_path)
