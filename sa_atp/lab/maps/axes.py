@@ -42,10 +42,10 @@ class Axis:
     """A key of plans, or one of NAMED."""
     values: tuple[Any, ...]
 
-    @property
-    def title(self) -> str:
+    def title(self, plan: Plan) -> str:
+        """The label of the axis in a map of a plan."""
         if self.name in NAMED:
-            return NAMED[self.name].title
+            return SEVERITIES.get(plan.straggler.pattern if self.name == "severity" else "", NAMED[self.name].title)
         known = sweep.KEYS.get(self.name)
         return f"{known} ({self.name})" if known else self.name
 
@@ -201,6 +201,12 @@ def _loss(plan: Plan, share: float) -> Overrides:
     return {"network.loss": share}
 
 
+SEVERITIES = {
+    "pause": "severity: length of a pause, in iterations",
+    "random-pause": "severity: mean length of a pause, in iterations",
+    "contention": "severity: slow-down of a link in a spell",
+}
+"""Titles of the axis `severity` by pattern, where it is not the slow-down of a worker."""
 NAMED = {
     "workers": _Named("number of workers", _workers, (3, 4, 6, 8, 10, 12, 14, 16), 1),
     "severity": _Named("severity: slow-down of the straggler", _severity, (1, 1.5, 2, 3, 4, 6, 8, 12), 2),

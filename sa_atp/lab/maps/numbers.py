@@ -6,7 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sa_atp.lab.maps.axes import Axis
 from sa_atp.lab.maps.points import Key, Wanted, others_of
+from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import comparing
 
 PLACES = 6  # decimal places of seconds and shares
@@ -38,8 +40,8 @@ def numbers(wanted: Wanted, results: Mapping[Key, Mapping[str, Any]]) -> dict[st
         "plan": wanted.prepared.name,
         "quantity": wanted.quantity,
         "target_accuracy": plan.run.target_accuracy if wanted.quantity == "accuracy" else None,
-        "x": _axis(wanted.x),
-        "y": _axis(wanted.y),
+        "x": _axis(wanted.x, plan),
+        "y": _axis(wanted.y, plan),
         "policies": names,
         "incomplete": {name: list(of) for name, of in others_of(plan, names).items()},
         "seeds": seeds,
@@ -50,8 +52,8 @@ def numbers(wanted: Wanted, results: Mapping[Key, Mapping[str, Any]]) -> dict[st
     }
 
 
-def _axis(axis: Any) -> dict[str, Any]:
-    return {"name": axis.name, "title": axis.title, "labels": [axis.label(value) for value in axis.values]}
+def _axis(axis: Axis, plan: Plan) -> dict[str, Any]:
+    return {"name": axis.name, "title": axis.title(plan), "labels": [axis.label(value) for value in axis.values]}
 
 
 def _settings(wanted: Wanted) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def judged(times: Mapping[str, Sequence[float | None]], quantity: str) -> dict[s
     order = sorted(means, key=lambda name: means[name])
     baseline = next(iter(times))
     if not order or not all(means.values()):
-        nothing = {"best": None, "second": None, "lead": None, "rivals": [], "against_baseline": None}
+        nothing: dict[str, Any] = {"best": None, "second": None, "lead": None, "rivals": [], "against_baseline": None}
         return {**nothing, "best": order[0] if order else None}
     best, *others = order
     rivals = [name for name in others if not _is_longer(found[best], found[name], SAME[quantity])]

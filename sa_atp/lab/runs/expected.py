@@ -17,7 +17,7 @@ def expected_step_s(plan: Plan) -> float:
     shard_s = plan.job.shard_us / 1e6
     traced = [row[2] for row in plan.straggler.rows]
     slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range, *traced)
-    slowest = {"none": 1.0, "tail": plan.straggler.tail**2}.get(plan.straggler.pattern, slowest)
+    slowest = {"none": 1.0, "tail": plan.straggler.tail * plan.straggler.tail}.get(plan.straggler.pattern, slowest)
     pause_s = max(plan.straggler.pause_s, plan.straggler.points * plan.straggler.pause_range[1] * shard_s)
     return shard_s * slowest / min((1.0, *plan.job.speeds)) + pause_s + _sending_s(plan) + 1.0
 
@@ -26,6 +26,6 @@ def _sending_s(plan: Plan) -> float:
     topology = plan.topology
     slowest = min([topology.link_mbps, topology.trunk_mbps or topology.link_mbps, *topology.worker_mbps])
     if plan.straggler.pattern == "contention":
-        slowest *= min(plan.straggler.share, plan.straggler.tail**-2)
+        slowest *= min(plan.straggler.share, 1 / (plan.straggler.tail * plan.straggler.tail))
     values = COMM_MODELS.get(plan.job.model, MOST_VALUES) * plan.job.model_scale
     return 2 * topology.workers * WIRE_BITS * values / (slowest * 1e6)

@@ -239,9 +239,12 @@ def test_the_same_seeds_give_the_same_bytes_and_nothing_is_computed_twice(
     kept[0].unlink()
     asked: list[str] = []
     compute = points.run
-    monkeypatch.setattr(
-        points, "run", lambda left, *a, **k: asked.extend(p.name for p in left) or compute(left, *a, **k)
-    )
+
+    def counted(left: Any, *more: Any, **options: Any) -> Any:
+        asked.extend(point.name for point in left)
+        return compute(left, *more, **options)
+
+    monkeypatch.setattr(points, "run", counted)
     (tmp_path / "one" / "map.png").unlink()
     run(plan, tmp_path / "one", 1)
     assert len(asked) == 1

@@ -42,7 +42,7 @@ def mean_s(result: RunResult, policy: str) -> float:
         "slow-links",
         "tails",
         "stall-points",
-    ],  # fmt: skip
+    ],
 )
 def test_each_pattern_has_a_documented_plan(name: str) -> None:
     path = TOPOLOGIES / f"{name}.toml"
