@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
-from sa_atp.lab.maps.sentences import is_clear, time_of
+from sa_atp.lab.maps.sentences import time_of
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.drawing.style import FigureLayout
 from sa_atp.lab.report.text import policy_name
@@ -72,7 +72,7 @@ def _subtitle(found: Mapping[str, Any], layout: FigureLayout) -> str:
         plural(len(found["seeds"]), "seed"),
     ]
     baseline = policy_name(found["policies"][0])
-    numbers = "Numbers: per cent shorter than the next policy"
+    numbers = "Numbers: per cent shorter than the next policy that is clearly longer"
     numbers += "." if layout.is_narrow else f"; small: than {baseline}."
     return f"{', '.join(filter(None, said))}. {numbers}"
 
@@ -113,7 +113,7 @@ def _numbers(axes: "Axes", x: int, y: int, point: Mapping[str, Any], colour: str
     ink = "white" if _luminance(colour) < DARK_BELOW else style.INK
     back = {"facecolor": colour, "edgecolor": "none", "pad": 1.2, "boxstyle": "square,pad=0.15"}
     box = back if point["rivals"] else None
-    lead = _per_cent(point["lead"]) if is_clear(point) else "–" if point["best"] is None else "≈"
+    lead = _per_cent(point["lead"]) if point["lead"] else "≈" if point["rivals"] else "–"
     if layout.is_narrow:
         axes.text(x, y, lead, color=ink, ha="center", va="center", fontsize=layout.small, bbox=box)
         return
@@ -138,7 +138,7 @@ def _keys(shown: list[str], found: Mapping[str, Any]) -> list[Any]:
 
     keys = [Patch(facecolor=style.policy_colour(name), label=policy_name(name)) for name in shown]
     if any(point["rivals"] for point in found["points"]):
-        label = "≈ no clear difference from the hatching's policy"
+        label = "no clear difference from the hatching's policy (≈: from any)"
         keys.append(Patch(facecolor="white", edgecolor=style.FAINT, hatch="////", linewidth=0, label=label))
     if any(point["best"] is None for point in found["points"]):
         keys.append(Patch(facecolor=NOTHING_COLOUR, label="no policy reaches it"))

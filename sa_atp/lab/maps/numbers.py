@@ -73,24 +73,24 @@ def judged(times: Mapping[str, Sequence[float | None]], quantity: str) -> dict[s
 
     Args: times: of each policy, for each seed; None: the accuracy was not reached.
 
-    Returns: `best`, the policy with the shortest mean (None: no policy has one), and of equal ones the first; `second`,
-    the next; `lead`, by how much the best is shorter than the second; `rivals`, the policies that are not clearly longer
-    than the best, in the order of their means; `against_baseline`, by how much the best is shorter than the first policy.
+    Returns: `best`, the policy with the shortest mean (None: no policy has one), and of equal ones the first; `rivals`, the
+    policies that are not clearly longer than the best, in the order of their means; `next`, the shortest of those that are
+    clearly longer; `lead`, by how much the best is shorter than that; `against_baseline`, than the first policy.
     """
     found = {name: list(map(float, of)) for name, of in times.items() if None not in of}  # type: ignore[arg-type]
     means = {name: round(sum(of) / len(of), PLACES) for name, of in found.items()}
     order = sorted(means, key=lambda name: means[name])
+    best = order[0] if order else None
+    if best is None or not means[best]:
+        return {"best": best, "rivals": [], "next": None, "lead": None, "against_baseline": None}
+    rivals = [name for name in order[1:] if not _is_longer(found[best], found[name], SAME[quantity])]
+    after = next((name for name in order[1:] if name not in rivals), None)
     baseline = next(iter(times))
-    if not order or not all(means.values()):
-        nothing: dict[str, Any] = {"best": None, "second": None, "lead": None, "rivals": [], "against_baseline": None}
-        return {**nothing, "best": order[0] if order else None}
-    best, *others = order
-    rivals = [name for name in others if not _is_longer(found[best], found[name], SAME[quantity])]
     return {
         "best": best,
-        "second": others[0] if others else None,
-        "lead": _round(1 - means[best] / means[others[0]]) if others else None,
         "rivals": rivals,
+        "next": after,
+        "lead": None if after is None else _round(1 - means[best] / means[after]),
         "against_baseline": _round(1 - means[best] / means[baseline]) if baseline in means else None,
     }
 

@@ -27,7 +27,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         *_ties(points),
         _good_enough(points, found),
         *_where(clear, found),
-        *_largest(clear, found),
+        *_largest(points, found),
         *_against_baseline(points, found),
         *_incomplete(found),
     ]
@@ -35,7 +35,7 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
 
 def is_clear(point: Point) -> bool:
     """Whether one policy is clearly the best of a point."""
-    return point["second"] is not None and point["lead"] is not None and not point["rivals"]
+    return point["lead"] is not None and not point["rivals"]
 
 
 def time_of(found: Mapping[str, Any]) -> str:
@@ -61,7 +61,7 @@ def _who_wins(clear: Sequence[Point], points: Sequence[Point], found: Mapping[st
     wins = Counter(point["best"] for point in clear)
     of = plural(len(points), "point")
     if not wins:
-        return f"No policy clearly has the shortest {time_of(found)} in any of {of}."
+        return f"No single policy clearly has the shortest {time_of(found)} in any of {of}."
     first, *others = wins.most_common()
     rest = "".join(f", {policy_name(name)} in {count}" for name, count in others)
     return f"{policy_name(first[0])} clearly has the shortest {time_of(found)} in {first[1]} of {of}{rest}."
@@ -138,16 +138,18 @@ def _halves(
     return (won[0], whole[0]), (won[1], whole[1]), labels[middle]
 
 
-def _largest(clear: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
-    """The largest lead of the policies that win."""
+def _largest(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
+    """The largest leads over the next policy that is clearly longer."""
     said = []
-    for name, _ in Counter(point["best"] for point in clear).most_common(3):
-        most = max((point for point in clear if point["best"] == name), key=lambda point: point["lead"])
+    ahead = [point for point in points if point["lead"]]
+    for name, _ in Counter(point["best"] for point in ahead).most_common(3):
+        most = max((point for point in ahead if point["best"] == name), key=lambda point: point["lead"])
+        alike = [policy_name(each) for each in (name, *most["rivals"])]
         said.append(
-            f"{policy_name(name)} by up to {percent(most['lead'])} (before {policy_name(most['second'])}, at "
-            f"{place(most, found)})"
+            f"{join(alike)} {'are' if most['rivals'] else 'is'} {percent(most['lead'])} shorter than "
+            f"{policy_name(most['next'])} at {place(most, found)}"
         )
-    return [f"The largest leads: {'; '.join(said)}."] if said else []
+    return [f"The largest differences to the next policy that is clearly longer: {'; '.join(said)}."] if said else []
 
 
 def _against_baseline(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:

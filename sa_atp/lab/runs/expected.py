@@ -15,9 +15,10 @@ def expected_seconds(plan: Plan) -> float:
 def expected_step_s(plan: Plan) -> float:
     """The same for one step, with every worker's gradient, and every result, one by one over the slowest link."""
     shard_s = plan.job.shard_us / 1e6
-    traced = [row[2] for row in plan.straggler.rows]
+    traced = [float(row[2]) for row in plan.straggler.rows]
     slowest = max(plan.straggler.slowdown, *plan.straggler.slowdown_range, *traced)
-    slowest = {"none": 1.0, "tail": plan.straggler.tail * plan.straggler.tail}.get(plan.straggler.pattern, slowest)
+    tail = plan.straggler.tail * plan.straggler.tail
+    slowest = {"none": 1.0, "tail": tail}.get(plan.straggler.pattern, slowest)
     pause_s = max(plan.straggler.pause_s, plan.straggler.points * plan.straggler.pause_range[1] * shard_s)
     return shard_s * slowest / min((1.0, *plan.job.speeds)) + pause_s + _sending_s(plan) + 1.0
 
