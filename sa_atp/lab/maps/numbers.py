@@ -39,7 +39,7 @@ def numbers(wanted: Wanted, results: Mapping[Key, Mapping[str, Any]]) -> dict[st
         "schema": 1,
         "plan": wanted.prepared.name,
         "quantity": wanted.quantity,
-        "target_accuracy": plan.run.target_accuracy if wanted.quantity == "accuracy" else None,
+        "target_accuracy": _target(wanted),
         "x": _axis(wanted.x, plan),
         "y": _axis(wanted.y, plan),
         "policies": names,
@@ -50,6 +50,12 @@ def numbers(wanted: Wanted, results: Mapping[Key, Mapping[str, Any]]) -> dict[st
         "points": points,
         "sums_wrong": sum(run["sums_wrong"] for of in results.values() for run in of.values()),
     }
+
+
+def _target(wanted: Wanted) -> float | None:
+    """The accuracy to which times are; None: it is an axis, or times are of steps."""
+    moves = "run.target_accuracy" in (wanted.x.name, wanted.y.name)
+    return None if moves or wanted.quantity != "accuracy" else wanted.prepared.plan.run.target_accuracy
 
 
 def _axis(axis: Axis, plan: Plan) -> dict[str, Any]:

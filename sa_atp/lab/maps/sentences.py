@@ -41,7 +41,8 @@ def is_clear(point: Point) -> bool:
 def time_of(found: Mapping[str, Any]) -> str:
     """The quantity that is compared."""
     if found["quantity"] == "accuracy":
-        return f"time to {100 * found['target_accuracy']:g} % accuracy"
+        target = found["target_accuracy"]
+        return "time to accuracy" if target is None else f"time to {100 * target:g} % accuracy"
     return "step"
 
 

@@ -271,6 +271,23 @@ def test_the_same_seeds_give_the_same_bytes_and_nothing_is_computed_twice(
         experiment.load_map(tmp_path)
 
 
+@pytest.mark.needs("torch", "sklearn")
+def test_a_map_of_times_to_an_accuracy(tmp_path: Path) -> None:
+    small = {
+        "run.policies": ["atp", "sa-atp"], "run.steps": 2, "run.warm_up": 0, "topology.workers": 3,
+        "job.model": "digits-cnn", "job.model_scale": 1.0, "job.batch_size": 8, "job.micro_batches": 2,
+    }  # fmt: skip
+    axes = ("severity=1,4", "run.target_accuracy=0.05,1.0")
+    found = experiment.map(
+        "map", *axes, small, quantity="accuracy", seeds=1, jobs=1, out=tmp_path, draw=False, progress=False
+    )
+    reached, never = found.numbers["points"][:2], found.numbers["points"][2:]
+    assert [point["best"] for point in never] == [None, None]
+    assert all(point["times_s"]["atp"][0] > 0 for point in reached)
+    assert reached[0]["rivals"] == ["sa-atp"]
+    assert found.sentences[0] == "In 2 of 4 points no policy has a time to accuracy with every seed."
+
+
 @pytest.mark.needs("matplotlib")
 @pytest.mark.parametrize("narrow", [False, True])
 def test_every_kind_of_point_is_drawn(narrow: bool, tmp_path: Path) -> None:
