@@ -14,6 +14,9 @@ from sa_atp.lab.experiments.prepared import plans
 from sa_atp.lab.experiments.result import Result
 from sa_atp.lab.experiments.run import load, load_plan, load_sweep, policies, run, sweep
 from sa_atp.lab.experiments.sweep import Mean, Sweep
+from sa_atp.lab.maps.run import Map
+from sa_atp.lab.maps.run import load as load_map
+from sa_atp.lab.maps.run import run as map
 from sa_atp.lab.plans.plan import (
     HelpPlan,
     JobPlan,
@@ -33,6 +36,7 @@ from sa_atp.lab.report.rows import Row
 __all__ = [
     "HelpPlan",
     "JobPlan",
+    "Map",
     "Mean",
     "NetworkPlan",
     "Plan",
@@ -47,8 +51,10 @@ __all__ = [
     "TopologyPlan",
     "TrafficPlan",
     "load",
+    "load_map",
     "load_plan",
     "load_sweep",
+    "map",
     "plans",
     "policies",
     "register",

@@ -38,6 +38,7 @@ LEVELS = (
     ("lab/backends",),
     ("lab/report",),
     ("lab/bench", "lab/reproduce", "lab/agreement", "lab/soak", "lab/experiments"),
+    ("lab/maps",),
     ("experiment", "mininet"),
     ("doctor",),
     ("cli", "__main__"),

@@ -134,6 +134,7 @@ OPTIONAL = {
     "p4runtime_sh": ("p4runtime-shell", "shell"),
     "pandas": ("pandas", "notebook"),
     "prometheus_client": ("prometheus-client", "metrics"),
+    "pyarrow": ("pyarrow", "traces"),
     "lightning": ("lightning", "recipes"),
     "accelerate": ("accelerate", "recipes"),
     "transformers": ("transformers", "recipes"),
@@ -177,7 +178,7 @@ def how_to_install(*distributions: str) -> str:
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
-    if {"notebook", "cluster", "shell", "metrics"} & set(extras.values()):
+    if {"notebook", "cluster", "shell", "metrics", "traces"} & set(extras.values()):
         script = shlex.join([str(root / "scripts" / "test")])
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])

@@ -10,6 +10,8 @@ from functools import cached_property
 
 import numpy as np
 
+NORMAL_99 = 2.3263478740408408  # 99th percentile of the standard normal distribution
+
 
 @dataclass(frozen=True, kw_only=True)
 class StragglerPattern:
@@ -26,6 +28,9 @@ class StragglerPattern:
     speeds: tuple[float, ...] = ()
     probability: float = 0.0
     pause_range: tuple[float, float] = (0.5, 2.0)
+    among: tuple[int, ...] = ()
+    points: int = 1
+    tail: float = 1.0
     typical_us: int = 0
     """Time of a shard on a device of speed 1: the unit of pause_range."""
     trace: tuple[tuple[int, int, float], ...] = field(default=(), repr=False)
@@ -45,11 +50,18 @@ class StragglerPattern:
             return self.slowdown if worker in self.workers else 1.0
         if self.kind == "random":
             rng = np.random.default_rng([self.seed, 0x51, step])
-            slow, factor = int(rng.integers(self.world_size)), float(rng.uniform(*self.slowdown_range))
+            among = self.among or range(self.world_size)
+            slow, factor = among[int(rng.integers(len(among)))], float(rng.uniform(*self.slowdown_range))
             return factor if worker == slow else 1.0
+        if self.kind == "tail" and self._may_be_slow(worker):
+            return with_tail(np.random.default_rng([self.seed, 0x7A, step, worker]), self.tail)
         if self.kind == "trace" and self.trace:
             return self._traced.get((step % self._trace_steps, worker), 1.0)
         return 1.0
+
+    def _may_be_slow(self, worker: int) -> bool:
+        """Whether a worker is among those that are drawn from."""
+        return not self.among or worker in self.among
 
     @cached_property
     def _traced(self) -> Mapping[tuple[int, int], float]:
@@ -63,8 +75,10 @@ class StragglerPattern:
         """For how long a worker stops in the middle of a step."""
         if self.kind == "random-pause":
             rng = np.random.default_rng([self.seed, 0x9A, step, worker])
-            pauses = rng.random() < self.probability
-            return int(rng.uniform(*self.pause_range) * self.typical_us) if pauses else 0
+            points = range(self.points) if self._may_be_slow(worker) else ()
+            return sum(
+                int(rng.uniform(*self.pause_range) * self.typical_us) for _ in points if rng.random() < self.probability
+            )
         is_due = self.kind == "pause" and worker in self.workers and step % self.every == self.every // 2
         return self.pause_us if is_due else 0
 
@@ -88,12 +102,16 @@ class LinkContention:
     workers: tuple[int, ...]
     share: float
     """Share of the link's rate that is left in a spell."""
+    tail: float = 1.0
+    """More than 1: the share is drawn for each spell; its inverse has this 99th percentile over its median, which is 1."""
     spell_us: tuple[float, float]
     calm_us: tuple[float, float]
     seed: int
 
-    def spells(self, worker: int) -> Iterator[tuple[int, int]]:
-        """Start and end of each spell on a worker's link, without end; empty for a link without contention."""
+    def spells(self, worker: int) -> Iterator[tuple[int, int, float]]:
+        """Start and end of each spell on a worker's link, and the share that is left, without end; empty for a link without
+        contention.
+        """
         if worker not in self.workers:
             return
         rng = np.random.default_rng([self.seed, 0xC7, worker])
@@ -101,4 +119,9 @@ class LinkContention:
         while True:
             start = at + rng.uniform(*self.calm_us)
             at = start + rng.uniform(*self.spell_us)
-            yield int(start), int(at)
+            yield int(start), int(at), min(1.0, 1 / with_tail(rng, self.tail)) if self.tail > 1 else self.share
+
+
+def with_tail(rng: np.random.Generator, tail: float) -> float:
+    """Draws from the log-normal distribution with a median of 1 and this 99th percentile."""
+    return float(tail ** (rng.standard_normal() / NORMAL_99))

@@ -45,6 +45,10 @@ NOT_RUN = {
     ("docs/first-hour.md", "sa-atp run topologies/sweep-slowdown.toml --set"): "minutes",
     ("docs/first-hour.md", "         job.apply();"): "changes",  # below
     ("docs/first-hour.md", "scripts/compile"): "p4c",
+    ("docs/map.md", "sa-atp map map --out"): "minutes",
+    ("docs/map.md", "sa-atp map map --x severity=1"): "minutes",
+    ("docs/map.md", "sa-atp map map --x workers"): "minutes",
+    ("docs/map.md", "sa-atp map map --x severity=0.25"): "minutes",
     ("docs/pytorch.md", "pip install -e"): "set-up",
     ("docs/pytorch.md", "from sa_atp.ddp import"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train import"): "fragment",

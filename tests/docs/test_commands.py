@@ -49,6 +49,10 @@ with sa_atp.connect(
     job.all_reduce(gradient)
     assert gradient.tolist() == [world] * 8
 """
+# a file for `sa-atp trace`
+OPERATIONS = """import pyarrow as pa, pyarrow.parquet as pq
+kinds = {"optype": ["forward-compute"], "start_ts": [0.0], "duration": [1.0]}
+pq.write_table(pa.table({"dp_rank": [0], "rank": [0], "step": [0]} | kinds), "operations.parquet")"""
 TRAIN_PY = writes("train.py", TRAIN)
 SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
@@ -57,6 +61,8 @@ SCENES = (
     Scene(((CLI, "sa-atp plans"),), before=("mkdir build",)),
     Scene(((CLI, "sa-atp bench"),)),
     Scene(((CLI, "sa-atp reproduce"),)),
+    Scene(((CLI, "sa-atp map"),)),
+    Scene(((CLI, "sa-atp trace"),), before=(program(OPERATIONS),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
     Scene(((CLI, "sa-atp watch"), (WATCHING, "sa-atp watch")), beside=("sa-atp up --workers 1", program(MEMBER))),
     Scene(((WATCHING, "sa-atp up"),)),
@@ -98,7 +104,7 @@ def stays(command: str) -> bool:
     return re.match(r"sa-atp (switch|ps|params|up|watch)\b(?!.* (--|--once)( |$))", command) is not None
 
 
-LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce")
+LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce", "sa-atp map")
 
 
 def is_long(scene: Scene) -> bool:
@@ -116,7 +122,8 @@ def test_commands(scene: Scene, tmp_path: Path) -> None:
 
 def play(scene: Scene, tmp_path: Path) -> None:
     # not as marks: these take minutes, and what has a mark runs once more with Mininet, where they would be the same
-    for need in ("namespaces", "ip", "torch", "sklearn", "matplotlib"):
+    parts = ("pyarrow",) if program(OPERATIONS) in scene.before else ()
+    for need in ("namespaces", "ip", "torch", "sklearn", "matplotlib", *parts):
         if reason := lack(need):
             pytest.skip(reason)
     environment = make_place(tmp_path)

@@ -75,9 +75,45 @@ def test_spells_follow_one_another_with_lengths_in_their_ranges(seed: int, worke
         workers=(worker,), share=0.2, spell_us=(100_000, 400_000), calm_us=(200_000, 800_000), seed=seed
     )
     before = 0
-    for start, end in islice(links.spells(worker), 50):
+    for start, end, share in islice(links.spells(worker), 50):
+        assert share == 0.2
         assert 199_998 <= start - before <= 800_002
         assert 99_998 <= end - start <= 400_002
         before = end
     assert list(islice(links.spells(worker), 9)) == list(islice(links.spells(worker), 9))
     assert list(links.spells(worker + 1)) == []
+
+
+@pytest.mark.parametrize("tail", [1.5, 3.0])
+def test_a_tail_has_its_median_and_its_99th_percentile(tail: float) -> None:
+    drawn = pattern(kind="tail", tail=tail, among=(1, 3))
+    found = np.array([[drawn.slowdown_of(step, worker) for worker in range(4)] for step in range(10_000)])
+    assert (found[:, [0, 2]] == 1.0).all()
+    slow = found[:, [1, 3]]
+    assert np.median(slow) == pytest.approx(1.0, rel=0.03)
+    assert np.percentile(slow, 99) == pytest.approx(tail, rel=0.05)
+    assert abs(np.corrcoef(slow.T)[0, 1]) < 0.05  # each for itself
+    links = LinkContention(workers=(1,), share=0.2, tail=tail, spell_us=(9, 10), calm_us=(1, 2), seed=3)
+    shares = np.array([share for _, _, share in islice(links.spells(1), 10_000)])
+    assert shares.max() == 1.0
+    assert np.percentile(1 / shares, 99) == pytest.approx(tail, rel=0.1)
+
+
+def test_stall_points_are_of_some_workers_and_add_up() -> None:
+    fields: dict[str, Any] = {"kind": "random-pause", "probability": 0.15, "typical_us": 64_000, "among": (1,)}
+    once, often = pattern(**fields), pattern(**fields, points=3)
+    found = {
+        each.points: np.array([[each.pause_us_of(step, worker) for worker in range(4)] for step in range(5000)])
+        for each in (once, often)
+    }
+    for points, pauses in found.items():
+        assert (pauses[:, [0, 2, 3]] == 0).all()
+        assert (pauses[:, 1] > 0).mean() == pytest.approx(1 - 0.85**points, abs=0.02)
+        assert pauses.sum() / 5000 == pytest.approx(points * 0.15 * 1.25 * 64_000, rel=0.06)
+    assert found[3].max() > 2 * 64_000 * 1.1
+
+
+def test_one_of_some_workers_is_slow_in_each_step() -> None:
+    drawn = pattern(kind="random", among=(0, 2))
+    slow = {worker for step in range(50) for worker in range(4) if drawn.slowdown_of(step, worker) > 1}
+    assert slow == {0, 2}

@@ -14,6 +14,7 @@ from sa_atp.lab.flow.job import FlowJob, FlowOperation, JobSettings
 from sa_atp.lab.flow.sums import Total
 from sa_atp.lab.flow.workloads import SharedWorkload, SizesOnly, WorkloadView
 from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
@@ -21,7 +22,6 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import (
     describe_step,
     evaluate,
-    link_contention,
     make_device,
     make_workload,
     straggler_pattern,
@@ -32,7 +32,6 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.step import samples_of
 from sa_atp.steps.step_record import StepRecord
-from sa_atp.steps.stragglers import LinkContention
 
 TRAINED = ("digits-cnn",)
 NEW_OBJECTS = 100_000  # threshold of Python's garbage collector
@@ -145,35 +144,14 @@ class _FlowSimulation:
         self.hashes = _FlowHashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
         self.ranks = [_FlowRank(self, rank) for rank in range(plan.topology.workers)]
         self.left = len(self.ranks)
-        contention = link_contention(plan)
-        if contention is not None:
-            for rank in contention.workers:
-                self._contend(rank, contention)
+        self.rates_mbps = [fabric.network.rate_mbps(link) for link in fabric.up]
+        contention.schedule(plan, self.clock, self._contend)
         self.error: SaAtpError | None = None
 
-    def _contend(self, rank: int, contention: LinkContention) -> None:
-        """Changes the rate of a worker's link, both ways, when a spell of contention begins and ends."""
-        fabric, spells = self.job.fabric, contention.spells(rank)
-        links = fabric.up[rank], fabric.down[rank]
-        rates = [fabric.network.rate_mbps(link) for link in links]
-
-        def change(share: float) -> None:
-            for link, rate in zip(links, rates, strict=True):
-                fabric.network.set_rate(link, rate * share)
-
-        def begin(end_us: int) -> None:
-            change(contention.share)
-            self.clock.at(end_us, end)
-
-        def end() -> None:
-            change(1.0)
-            plan_next()
-
-        def plan_next() -> None:
-            start_us, end_us = next(spells)
-            self.clock.at(start_us, lambda: begin(end_us))
-
-        plan_next()
+    def _contend(self, rank: int, share: float) -> None:
+        """Changes the rate of a worker's link, both ways."""
+        for link in (self.job.fabric.up[rank], self.job.fabric.down[rank]):
+            self.job.fabric.network.set_rate(link, self.rates_mbps[rank] * share)
 
     def _updated(self, step: int) -> None:
         if self.model is not None:

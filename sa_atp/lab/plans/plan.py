@@ -33,7 +33,7 @@ TOPOLOGIES = ("star", "two-level", "dumbbell", "file")
 DEVICES = ("emulated", "cpu")
 CAUSES = ("device", "cpu-quota", "hog", "congestion")
 FIGURES = ("iteration-time", "aggregation", "accuracy", "fairness")
-PATTERNS = ("none", "constant", "random", "pause", "random-pause", "contention", "trace")
+PATTERNS = ("none", "constant", "random", "pause", "random-pause", "tail", "contention", "trace")
 GRADES = ("steal", "clone")
 MODELS = ("digits-cnn", *COMM_MODELS)
 NETWORKS = ("auto", "packets", "flows")
@@ -172,8 +172,8 @@ class StragglerPlan:
     pattern: str = setting("constant", one_of=PATTERNS, values_only_on={"contention": _SIM})
     """constant: the same workers are slow in every step. random: one worker is, drawn anew for each step. pause: the
     workers pause in the middle of every `every`-th step. random-pause: in each step each worker pauses with `probability`,
-    for a time in `pause_range`. contention: other traffic takes the workers' links for spells of time.
-    trace: from a file."""
+    for a time in `pause_range`. tail: in each step each worker's slow-down is drawn, log-normal, with a median of 1.
+    contention: other traffic takes the workers' links for spells of time. trace: from a file."""
     by: str = setting(
         "device", one_of=CAUSES, values_only_on={"cpu-quota": _MININET, "hog": _MININET, "congestion": _LINKS}
     )
@@ -194,6 +194,14 @@ class StragglerPlan:
     """Probability that a worker pauses in a step (pattern random-pause)."""
     pause_range: tuple[float, ...] = setting((0.5, 2.0), each=(0.0, 1000.0))
     """Uniform range of a pause's length, in iterations (the time of a shard on a device of speed 1)."""
+    points: int = setting(1, between=(1, 1000))
+    """Points of a step at each of which a worker may pause, with `probability` (pattern random-pause). It makes the pauses
+    of a step in its middle, one after another."""
+    among: tuple[int, ...] = setting((), each=(0, MOST_WORKERS - 1))
+    """Ranks that may be slow or pause (patterns random, random-pause, tail); empty: all."""
+    tail: float = setting(1.0, between=(1.0, 1000.0))
+    """99th percentile over median of the slow-down (pattern tail). With more than 1 the share of a link that is left is
+    drawn so for each spell, in place of `share` (pattern contention)."""
     share: float = setting(0.2, between=(0.001, 1.0))
     """Share of a link's rate that is left during a spell (pattern contention)."""
     spell_s: tuple[float, ...] = setting((0.5, 2.0), each=(0.001, 3600.0))

@@ -205,6 +205,9 @@ def _check_together(plan: Plan, where: str) -> None:
             raise UserError(
                 f"{where}: straggler.workers names {worker}, but topology.workers = {workers} counts from 0"
             )
+    for worker in plan.straggler.among:
+        if worker >= workers:
+            raise UserError(f"{where}: straggler.among names {worker}, but topology.workers = {workers} counts from 0")
     if not plan.run.policies:
         raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
     for name in ("slowdown_range", "pause_range", "spell_s", "calm_s"):

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.tables import setting
@@ -38,7 +39,7 @@ class Boa(SwitchPolicy):
     source = "the published idea is its abstract's; docs/deviations.md says what of this is ours"
     colour = "#999933"
     place = 32
-    settings = BoaPlan
+    settings: ClassVar[type[Any] | None] = BoaPlan
     table = "boa"
 
     def check(self, plan: PlanTables, where: str) -> None:

@@ -45,7 +45,8 @@ def iterations(result: RunResult, base: PolicyStats, other: PolicyStats) -> Comp
     """Compares iteration times of two policies; None: one of them has no step, or steps that take no time."""
     if not base.mean_s or other.mean_s is None:
         return None
-    return _compare(result, 1 - other.mean_s / base.mean_s, stats.reductions(base, other), SAME)
+    reduction = 1 - other.mean_s / base.mean_s
+    return compare(reduction, stats.reductions(base, other), SAME, by_chance=may_be_chance(result))
 
 
 def training_times(result: RunResult, base: Mapping[int, float], other: Mapping[int, float]) -> Comparison | None:
@@ -54,7 +55,7 @@ def training_times(result: RunResult, base: Mapping[int, float], other: Mapping[
     if not means[0] or not other:
         return None
     pairs = [1 - time / base[n] for n, time in other.items() if base.get(n)]
-    return _compare(result, 1 - means[1] / means[0], pairs, SAME_TRAINING)
+    return compare(1 - means[1] / means[0], pairs, SAME_TRAINING, by_chance=may_be_chance(result))
 
 
 def fastest(found: Sequence[PolicyStats]) -> PolicyStats | None:
@@ -68,14 +69,21 @@ def rivals(result: RunResult, best: PolicyStats, found: Sequence[PolicyStats]) -
     return [each for each, how in compared if how is not None and not how.is_clear]
 
 
-def _compare(result: RunResult, reduction: float, pairs: Sequence[float], same: float) -> Comparison:
-    """Args: pairs: the reduction in each repetition; same: smaller differences count as none."""
+def compare(reduction: float, pairs: Sequence[float], same: float, *, by_chance: bool) -> Comparison:
+    """Judges a difference by its spread.
+
+    Args:
+        reduction: of the means.
+        pairs: the reduction in each repetition.
+        same: smaller differences count as none.
+        by_chance: whether a difference below CHANCE in a single repetition may be chance.
+    """
     word: Verdict = "shorter" if reduction > 0 else "longer"
     interval = stats.interval95(pairs)
     if interval is None:
         if abs(reduction) < same:
             word = "same"
-        elif abs(reduction) < CHANCE and may_be_chance(result):
+        elif abs(reduction) < CHANCE and by_chance:
             word = "unclear"
     elif interval[0] <= 0 <= interval[1]:
         word = (

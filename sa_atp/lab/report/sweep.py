@@ -92,6 +92,8 @@ KEYS = {
     "straggler.slowdown": "slow-down",
     "straggler.slowdown_range": "range of slow-downs",
     "straggler.workers": "slow workers",
+    "straggler.probability": "probability of a pause",
+    "straggler.tail": "p99 over median",
     "switch.slots": "slots of the switch",
     "switch.slots_per_job": "slots of each job",
     "network.loss": "packets lost by each link",

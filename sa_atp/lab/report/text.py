@@ -128,7 +128,11 @@ def situation(result: RunResult) -> str:
     paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
     if paused and straggler.pattern == "random-pause":
         low, high = (_short(length, 3) for length in straggler.pause_range)
-        found.append(f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of all workers' steps")
+        whose = f"{_counted(len(straggler.among), 'worker')}'s" if straggler.among else "all workers'"
+        points = f", {straggler.points} times each" if straggler.points > 1 else ""
+        found.append(
+            f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of {whose} steps{points}"
+        )
     elif paused:
         often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
         found.append(
@@ -136,7 +140,8 @@ def situation(result: RunResult) -> str:
         )
     if straggler.pattern == "contention" and straggler.workers:
         contended = _counted(len(straggler.workers), "link")
-        found.append(f"{contended} contended at times, {percent(straggler.share)} left")
+        left = f"p99 {_short(straggler.tail, 3)}× slower" if straggler.tail > 1 else f"{percent(straggler.share)} left"
+        found.append(f"{contended} contended at times, {left}")
     return f"with {' and '.join(found)}" if found else "with no straggler"
 
 

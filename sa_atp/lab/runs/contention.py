@@ -15,15 +15,15 @@ def schedule(plan: Plan, clock: Clock, change: Change) -> None:
     contention = link_contention(plan)
     if contention is not None:
         for rank in contention.workers:
-            _next(clock, rank, contention.spells(rank), contention.share, change)
+            _next(clock, rank, contention.spells(rank), change)
 
 
-def _next(clock: Clock, rank: int, spells: Iterator[tuple[int, int]], share: float, change: Change) -> None:
-    start_us, end_us = next(spells)
+def _next(clock: Clock, rank: int, spells: Iterator[tuple[int, int, float]], change: Change) -> None:
+    start_us, end_us, share = next(spells)
 
     def end() -> None:
         change(rank, 1.0)
-        _next(clock, rank, spells, share, change)
+        _next(clock, rank, spells, change)
 
     clock.at(start_us, lambda: change(rank, share))
     clock.at(end_us, end)

@@ -58,6 +58,9 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
         speeds=plan.job.speeds,
         probability=plan.straggler.probability,
         pause_range=(plan.straggler.pause_range[0], plan.straggler.pause_range[1]),
+        among=plan.straggler.among,
+        points=plan.straggler.points,
+        tail=plan.straggler.tail,
         typical_us=plan.job.shard_us,
         trace=tuple((int(step), int(worker), float(slow)) for step, worker, slow in plan.straggler.rows),
     )
@@ -76,6 +79,7 @@ def link_contention(plan: Plan) -> LinkContention | None:
     return LinkContention(
         workers=straggler.workers,
         share=straggler.share,
+        tail=straggler.tail,
         spell_us=(straggler.spell_s[0] * 1e6, straggler.spell_s[1] * 1e6),
         calm_us=(straggler.calm_s[0] * 1e6, straggler.calm_s[1] * 1e6),
         seed=plan.run.seed,

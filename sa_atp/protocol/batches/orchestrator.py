@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.batches.program import Share, makespan_s, solve
-from sa_atp.protocol.batches.speed import Speed, SpeedModel
+from sa_atp.protocol.batches.speed import MovingSpeed, Speed, SpeedModel
 
 LEAST_MEASUREMENTS = 3  # of each worker, before sizes change: one may be an outlier
 LEAST_GAIN = 0.02  # share of the makespan; new sizes cost something, if only caches
@@ -52,9 +52,9 @@ def _equal(bounds: tuple[tuple[int, int], ...], batch: int, granularity: int) ->
 
 
 @lru_cache(maxsize=8)
-def _at_first(sizes: tuple[int, ...], prior_beta_s: float, settings: Hashable) -> _Known:
+def _at_first(sizes: tuple[int, ...], prior_beta_s: float, weight: float, settings: Hashable) -> _Known:
     """The knowledge before the first step. Args: settings: all else on which decisions depend."""
-    return _Known([SpeedModel(prior_beta_s=prior_beta_s) for _ in sizes], sizes)
+    return _Known([MovingSpeed(weight) if weight else SpeedModel(prior_beta_s=prior_beta_s) for _ in sizes], sizes)
 
 
 class Orchestrator:
@@ -71,6 +71,7 @@ class Orchestrator:
         prior_beta_s: float = 0.0,
         least_measurements: int = LEAST_MEASUREMENTS,
         least_gain: float = LEAST_GAIN,
+        weight: float = 0.0,
     ) -> None:
         """Args:
         batch: samples of a step, of all workers together.
@@ -80,6 +81,7 @@ class Orchestrator:
         prior_beta_s: see SpeedModel.
         least_measurements: of each worker before sizes change for the first time.
         least_gain: share of the makespan that a change must be expected to save, besides the error of the models.
+        weight: of the newest measurement, for speeds as moving averages; 0: lines that are fitted by medians.
 
         Raises: UserError: no sizes fit the bounds.
         """
@@ -98,7 +100,7 @@ class Orchestrator:
         self.granularity = granularity
         limits = tuple(self._bounds)
         settings = (batch, limits, granularity, tuple(self._offsets_s), least_measurements, least_gain)
-        self._known = _at_first(_equal(limits, batch, granularity), prior_beta_s, settings)
+        self._known = _at_first(_equal(limits, batch, granularity), prior_beta_s, weight, settings)
 
     def decide(self, step: Sequence[Measured | None]) -> tuple[int, ...]:
         """Takes each worker's measurement of a step (None: not measured), and decides the sizes of the next step.

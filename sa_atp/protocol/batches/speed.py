@@ -56,7 +56,7 @@ class SpeedModel:
 
     def __copy__(self) -> "SpeedModel":
         """An independent copy."""
-        other = object.__new__(SpeedModel)
+        other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._points = self._points.copy()
         return other
@@ -144,3 +144,24 @@ class SpeedModel:
         # one size only, or noise that hides the slope
         beta = min(self.prior_beta_s, 0.5 * min(t for _, t in points))
         return statistics.median_low([(t - beta) / b for b, t in points]), beta
+
+
+class MovingSpeed(SpeedModel):
+    """Follows one worker's speed at once: samples a second are an exponentially weighted moving average; no fixed cost.
+
+    So it predicts slowness that lasts for some steps, and is misled by slowness of one step.
+    """
+
+    def __init__(self, weight: float) -> None:
+        """Args: weight: of the newest measurement, above 0 and at most 1."""
+        super().__init__()
+        self._weight = weight
+
+    def _fit(self) -> None:
+        samples, seconds = self._points[-1]
+        newest = samples / seconds
+        before = newest if self._speed is None else 1 / self._speed.alpha_s
+        self._speed = Speed(1 / (before + self._weight * (newest - before)))
+
+    def _has_drifted(self) -> bool:
+        return False  # the average follows by itself

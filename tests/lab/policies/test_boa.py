@@ -189,3 +189,16 @@ def test_both_policies_share_the_settings() -> None:
         policy = policies.find(name)
         assert isinstance(policy, Boa)
         assert policy.orchestrator(plan).sizes == (36, 36, 30)
+
+
+def test_lb_bsp_follows_at_once_where_boa_waits() -> None:
+    """Worker 1 is three times slower from step 2 on."""
+    rows = [[step, 1, 3.0] for step in range(2, 8)]
+    found = run('run.policies=["boa","lb-bsp"]', "job.speeds=[]", "straggler.pattern=trace", f"straggler.rows={rows}")
+    assert sizes_of(found["boa"])[3] == (34, 34, 34)
+    before, after, later = (sizes_of(found["lb-bsp"])[step] for step in (2, 3, 7))
+    assert before == (34, 34, 34)
+    assert after == (39, 25, 38)  # the average of speeds 1 and 1/3 is 2/3
+    assert abs(later[1] - 102 / 7) <= 2  # in proportion to 1, 1/3 and 1
+    last = run('run.policies=["lb-bsp"]', "job.speeds=[1.0, 0.5, 0.2]", "lb-bsp.weight=1")["lb-bsp"]
+    assert sizes_of(last)[1] == (60, 30, 12)

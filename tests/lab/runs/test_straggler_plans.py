@@ -30,7 +30,20 @@ def mean_s(result: RunResult, policy: str) -> float:
     return float(summarise(result)["policies"][policy]["iteration_time_s"]["mean"])
 
 
-@pytest.mark.parametrize("name", ["three-devices", "random-pauses", "contended-links", "trace"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "three-devices",
+        "random-pauses",
+        "contended-links",
+        "trace",
+        "bytedance-sequences",
+        "bytedance-slow-worker",
+        "slow-links",
+        "tails",
+        "stall-points",
+    ],
+)
 def test_each_pattern_has_a_documented_plan(name: str) -> None:
     path = TOPOLOGIES / f"{name}.toml"
     text = path.read_text()

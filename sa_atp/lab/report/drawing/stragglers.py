@@ -26,7 +26,7 @@ def slow_links(result: RunResult) -> dict[int, str]:
     found = {worker: f"link {slower(factor)}" for worker, factor in slower_by(result).items()}
     if straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1:
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
-    if straggler.pattern == "contention" and straggler.share < 1:
+    if straggler.pattern == "contention" and (straggler.share < 1 or straggler.tail > 1):
         found |= dict.fromkeys(straggler.workers, "link contended")
     return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
 
