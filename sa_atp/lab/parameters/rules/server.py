@@ -202,7 +202,8 @@ class ParamsServer:
                 self._pulled[rank] = self.store.version
                 self._next[rank] = clock + 1
                 tasks = self.rules.tasks(rank, clock, now_us)
-                go = GoAhead(clock=clock, version=self.store.version, tasks=tasks)
+                parallel = self.rules.parallel_of(rank)
+                go = GoAhead(clock=clock, version=self.store.version, tasks=tasks, parallel=parallel)
                 answers.append(Outgoing(rank, go, self.store.values.copy()))
             else:
                 continue
