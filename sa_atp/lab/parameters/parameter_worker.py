@@ -122,7 +122,7 @@ class ParameterWorker:
             go = yield from self._go_ahead(record)
             record.is_finished = go is not None and (yield from self._compute_and_push(go, record))
             record.end_us = self.host.now_us()
-            record.samples = len(self._own_done) * self._workload.micro_batch_size
+            record.samples = len(self._own_done) * self._workload.micro_batch_size or None
             account(record, record.start_us, self._sending)
             record.dropped = record.micro_batches + record.helped - len(record.pieces)
             self._ended(record)

@@ -110,7 +110,7 @@ def _iteration(
         micro_batches=sum(shard == rank for shard in counted),
         helped=sum(shard != rank for shard in counted),
         end_s=(record["end_us"] - origin_us) / 1e6,
-        samples=record.get("samples") or batch_size,
+        samples=batch_size if record.get("samples") is None else record["samples"],
         unused=len(record["pieces"]) - len(counted) + record["dropped"],
         is_finished=record["is_finished"],
     )
