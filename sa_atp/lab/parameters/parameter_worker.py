@@ -41,6 +41,10 @@ class ParameterError(TransportError):
     """A job with parameters on a server has failed."""
 
 
+class DivergedError(ParameterError):
+    """A worker's values were NaN or infinite, which ends a job."""
+
+
 class ParameterWorkload(Protocol):
     """The model and data to train with, the same on every worker."""
 
@@ -141,8 +145,8 @@ class ParameterWorker:
         match message:
             case Over():
                 _end(self._over)
-            case JobFailed(reason=reason):
-                _fail(self._over, ParameterError(reason))
+            case JobFailed(reason=reason, not_finite=not_finite):
+                _fail(self._over, (DivergedError if not_finite else ParameterError)(reason))
             case GoAhead() if values is not None:
                 self._go.set_result((message, values))
             case Applied():

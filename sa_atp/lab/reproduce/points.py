@@ -10,6 +10,7 @@ from typing import Any
 
 from sa_atp.lab import policies
 from sa_atp.lab.backends import runner
+from sa_atp.lab.parameters.parameter_worker import DivergedError
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import stats
@@ -53,7 +54,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     plan = plan_files.parse_tables(arguments["plan"], arguments["where"])
     try:
         result = runner.run(plan, arguments["where"], Path(), Progress())
-    except NonFiniteError:
+    except (NonFiniteError, DivergedError):
         if len(plan.run.policies) > 1:
             raise
         return {plan.run.policies[0]: dict(DIVERGED)}  # the learning rate is too large

@@ -12,8 +12,18 @@ from sa_atp.basics.errors import SaAtpError
 from sa_atp.cli import main
 from sa_atp.lab.reproduce import page as reproduce_page
 from sa_atp.lab.reproduce import reproduce
-from sa_atp.lab.reproduce.points import Found, Sample, find, policies_of, settings_of, tuning_points, values
-from sa_atp.lab.reproduce.settings import FALCON, Claim, Setting, headlines, implied
+from sa_atp.lab.reproduce.points import (
+    DIVERGED,
+    Found,
+    Sample,
+    find,
+    measure,
+    policies_of,
+    settings_of,
+    tuning_points,
+    values,
+)
+from sa_atp.lab.reproduce.settings import DIGITS, FALCON, Claim, Setting, headlines, implied, with_
 from sa_atp.lab.runs import points, tuning
 from sa_atp.lab.runs.points import Point
 
@@ -207,3 +217,11 @@ def test_runs_that_miss_the_accuracy_are_named_and_not_counted() -> None:
     assert "in all runs" in said
     assert said.endswith("Of 2 runs, ATP in 1 did not reach the accuracy in its steps; the spread leaves these out.")
     assert reproduce_page.verdict(claim, [Found(SETTING, samples[:1], {})]).startswith("No run reached the accuracy.")
+
+
+def test_a_training_that_diverges_is_a_result() -> None:
+    """Its learning rate is not chosen; the other runs go on."""
+    tables = with_(DIGITS, run={"steps": 6, "warm_up": 0}, job={"micro_batches": 1, "batch_size": 8})
+    plan = tuning.with_rate(Setting("fast", tables).plan(["ssp"], 1), "ssp", 100.0)
+    found = measure({"plan": plan.as_dict(), "where": "fast"})
+    assert found == {"ssp": DIVERGED}

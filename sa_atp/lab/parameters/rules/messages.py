@@ -108,10 +108,12 @@ class Over(ParamsMessage, frozen=True):
     """The job has ended; updates that are not applied yet do not count."""
 
 
-class JobFailed(ParamsMessage, frozen=True, tag="Failed"):
+class JobFailed(ParamsMessage, frozen=True, tag="Failed", omit_defaults=True):
     """The job has failed."""
 
     reason: str
+    not_finite: bool = False
+    """Whether a worker's values were NaN or infinite."""
 
 
 class GiveUp(ParamsMessage, frozen=True):
@@ -175,6 +177,10 @@ AnyMessage = ToServer | FromServer | AmongWorkers
 
 class MessageRefused(ValueError):
     """A worker sent a message that is not allowed at this time. The text does not name the worker."""
+
+
+class ValuesNotFinite(MessageRefused):
+    """A worker sent values that are NaN or infinite."""
 
 
 class Outgoing(NamedTuple):
