@@ -58,9 +58,10 @@ def test_alone_a_task_takes_its_own_time_exactly(begun: list[tuple[int, int]]) -
 
 
 def test_a_task_that_is_stopped_leaves_the_device_to_the_others() -> None:
-    clock, ends = Clock(), []
+    clock = Clock()
+    ends: list[int] = []
     device = VirtualDevice(clock, NO_GAIN)
-    first = device.begin(1000, lambda: ends.append("first"))
+    first = device.begin(1000, lambda: ends.append(-1))
     device.begin(1000, lambda: ends.append(clock.now_us))
     clock.at(500, lambda: device.stop(first))
     clock.run(lambda: bool(ends), 10**6)

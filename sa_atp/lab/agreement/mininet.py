@@ -31,7 +31,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
         f"run.policies={PARAMETERS}",
         "run.steps=20",
         "job.parallel_gain=[1,1,1,1]",
-    ),  # fmt: skip
+    ),
     "mininet-demo, six times": ('run.policies=["flexrr"]', "run.steps=20", "run.repetitions=6"),
     "star": (),
     "heterogeneous": (),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.text import policy_name
-from sa_atp.lab.reproduce.points import Found, median
+from sa_atp.lab.reproduce.points import Found, Sample, median
 from sa_atp.lab.reproduce.settings import Claim, Headline
 
 if TYPE_CHECKING:
@@ -65,7 +65,12 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
 
 
 def _ratios(claim: Claim, settings: Sequence[Found]) -> list[float]:
-    found = [sample.ratio(claim.quantity) for each in settings for sample in (*each.samples, *each.at_best)]
+    return _known(claim, [sample for each in settings for sample in (*each.samples, *each.at_best)])
+
+
+def _known(claim: Claim, samples: Sequence[Sample]) -> list[float]:
+    """The ratios of samples in which both policies reached the accuracy."""
+    found = [sample.ratio(claim.quantity) for sample in samples]
     return [ratio for ratio in found if ratio is not None]
 
 
@@ -78,8 +83,7 @@ def _panel(axes: "Axes", headline: Headline, claim: Claim, settings: Sequence[Fo
         ratio = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
         axes.axvline(ratio, color=style.INK, lw=1.4, ls=(0, (4, 2)), zorder=1)
     for row, each in enumerate(settings):
-        ratios = [ratio for s in each.samples if (ratio := s.ratio(claim.quantity)) is not None]
-        fair = [ratio for s in each.at_best if (ratio := s.ratio(claim.quantity)) is not None]
+        ratios, fair = _known(claim, each.samples), _known(claim, each.at_best)
         axes.plot(fair, [row] * len(fair), color=colour, marker="o", ls="", markersize=4.5, fillstyle="none", zorder=2)
         axes.plot(ratios, [row] * len(ratios), color=colour, marker="o", ls="", markersize=4.5, alpha=0.6, zorder=2)
         middle = median(ratios)

@@ -64,7 +64,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
         there = next((e for e in run.evaluations if e.accuracy >= plan.run.target_accuracy), None)
         found[policy.policy] = {
             "iteration_s": policy.mean_s,
-            "sample_s": policy.mean_s / (shards_of(plan, policy.policy) * plan.job.batch_size),
+            "sample_s": policy.mean_s and policy.mean_s / (shards_of(plan, policy.policy) * plan.job.batch_size),
             "fluid_bound_s": policy.fluid_bound_s,
             "accuracy": run.evaluations[-1].accuracy if run.evaluations else None,
             "time_to_accuracy_s": there.time_s if there else None,

@@ -292,13 +292,14 @@ def test_falcon_gives_a_straggler_fewer_tasks_at_a_time() -> None:
 
 def test_falcon_begins_fewer_tasks_where_any_worker_may_be_slow() -> None:
     """A task that is begun cannot be transferred: if stragglers change from clock to clock, it has fewer under way."""
+
+    def in_turn(slowness: int) -> Callable[[int, int, random.Random], int]:
+        return lambda rank, clock, _: 1000 * (slowness if clock % 4 == rank else 1)
+
     chosen = []
     for slowness in (1, 12):
         rules = EnforcedFalconRules(terms(4, micro_batches=8, clocks=10, curve=GAIN))
-        Training(
-            rules, lambda rank: FalconWorker(rank, 4),
-            task_us=lambda rank, clock, _, slowness=slowness: 1000 * (slowness if clock % 4 == rank else 1),
-        ).run()  # fmt: skip
+        Training(rules, lambda rank: FalconWorker(rank, 4), task_us=in_turn(slowness)).run()
         chosen.append(list(rules.parallelism()))
     assert min(chosen[0]) == MOST_TASKS
     assert max(chosen[1]) < MOST_TASKS
