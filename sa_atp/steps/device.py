@@ -97,10 +97,14 @@ class SharedDevice(Device):
         self._time = TaskTime(curve)
         self._changed = threading.Condition()
         self._working = threading.Lock()
+        self._before = threading.local()  # by thread: `ended`, where its last piece ended; `returned_us`, when
 
     def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
         with self._changed:
-            end = self._time.begin(now_us()) + self.microseconds(samples)
+            began, took_us = self._time.begin(now_us()), self.microseconds(samples)
+            if now_us() - getattr(self._before, "returned_us", 0) < QUEUE_US:
+                began = max(self._before.ended, began - took_us)
+            end = began + took_us
             self._changed.notify_all()
         try:
             with self._working:
@@ -115,6 +119,7 @@ class SharedDevice(Device):
                     if stop is not None and stop.done():
                         raise Cancelled
                     self._changed.wait(left_us / 1e6)
+                self._before.ended, self._before.returned_us = end, now_us()
         finally:
             with self._changed:
                 self._time.end(now_us())

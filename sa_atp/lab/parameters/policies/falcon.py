@@ -7,7 +7,7 @@ from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules,
 from sa_atp.lab.parameters.rules.rules import Rules
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
-from sa_atp.steps.parallel import MOST_TASKS
+from sa_atp.steps.parallel import MOST_TASKS, most_gain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,7 +45,8 @@ class Falcon(ParameterPolicy):
         return FalconRules(self.terms(plan, bound=settings.bound))
 
     def most_parallel(self, plan: PlanTables) -> int:
-        return MOST_TASKS
+        curves = [plan.job.parallel_curve(rank) for rank in range(plan.topology.workers)]
+        return MOST_TASKS if any(most_gain(curve) > 1 for curve in curves) else 1
 
     def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
         return FalconWorker(rank, plan.topology.workers)
