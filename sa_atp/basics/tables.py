@@ -67,7 +67,7 @@ def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default
     if typing.get_origin(kind) is tuple:
         element = typing.get_args(kind)[0]
         if not isinstance(value, list | tuple):
-            example = [value] if type(value) in (element, *([int] if element is float else [])) else list(default)
+            example = [value] if type(value) in (element, *([int] if element is float else [])) else list(default or ())
             such = f", such as {json.dumps(example)}" if example else ""
             raise UserError(f"{where} = {value!r}: expected a list{such}")
         inner = {"between": limits["each"]} if "each" in limits else limits

@@ -5,6 +5,7 @@ then the worker waits for the rest of the time that its device would have taken;
 Reports say that this is emulated.
 """
 
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.net.clock import now_us
+from sa_atp.steps.parallel import Curve, TaskTime
 
 Wait = Callable[[float], bool]
 
@@ -80,6 +82,53 @@ class Device:
             except TimeoutError:
                 continue
             raise Cancelled
+
+
+class SharedDevice(Device):
+    """A device that computes several pieces of work at a time, each called from a thread of its own.
+
+    The pieces are really computed one by one (a model has one set of gradients), and then wait together until the device
+    would have computed them: with n at a time each takes n / gain(n) times as long as alone (steps/parallel.py).
+    """
+
+    def __init__(self, compute_us_per_sample: int, compute_us_per_pass: int = 0, *, curve: Curve) -> None:
+        """Args: curve: the throughput with several pieces at a time."""
+        super().__init__(compute_us_per_sample, compute_us_per_pass)
+        self._time = TaskTime(curve)
+        self._changed = threading.Condition()
+        self._working = threading.Lock()
+        self._before = threading.local()  # by thread: `ended`, where its last piece ended; `returned_us`, when
+
+    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+        with self._changed:
+            began, took_us = self._time.begin(now_us()), self.microseconds(samples)
+            if now_us() - getattr(self._before, "returned_us", 0) < QUEUE_US:
+                began = max(self._before.ended, began - took_us)
+            end = began + took_us
+            self._changed.notify_all()
+        try:
+            with self._working:
+                began_s = time.thread_time()
+                result = work()
+                self._worked_s += time.thread_time() - began_s
+                self._emulated_us += self.microseconds(samples)
+            if stop is not None:
+                stop.add_done_callback(lambda _: self._wake())
+            with self._changed:
+                while (left_us := self._time.when_us(end) - now_us()) > 0:
+                    if stop is not None and stop.done():
+                        raise Cancelled
+                    self._changed.wait(left_us / 1e6)
+                self._before.ended, self._before.returned_us = end, now_us()
+        finally:
+            with self._changed:
+                self._time.end(now_us())
+                self._changed.notify_all()
+        return result
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
 
 class CpuDevice(Device):

@@ -1,5 +1,6 @@
 """Runs steps in real time, on a communicator and an emulated device."""
 
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.steps.device import Cancelled, Device
-from sa_atp.steps.step import Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.steps.step import Beside, Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 
 T = TypeVar("T")
@@ -49,7 +50,9 @@ def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int)
 def drive(effects: Steps, compute: Callable[[Compute], tuple[Values, float] | None]) -> Any:
     """Carries out the effects that a generator yields; blocks until it is over.
 
-    Args: compute: returns gradient and loss of a micro-batch, or None if it was stopped.
+    Effects beside others are carried out in a thread of their own.
+
+    Args: compute: returns gradient and loss of a micro-batch, or None if it was stopped. Called from several threads.
     Returns: what the generator returns.
     """
     answer: Any = None
@@ -58,7 +61,27 @@ def drive(effects: Steps, compute: Callable[[Compute], tuple[Values, float] | No
             effect = effects.send(answer)
         except StopIteration as over:
             return over.value
-        answer = _wait(effect) if isinstance(effect, Wait) else compute(effect)
+        match effect:
+            case Wait():
+                answer = _wait(effect)
+            case Beside():
+                answer = _beside(effect, compute)
+            case _:
+                answer = compute(effect)
+
+
+def _beside(effect: Beside, compute: Callable[[Compute], tuple[Values, float] | None]) -> "Future[Any]":
+    """Starts a thread that carries out effects. Returns: a future of what their generator returns."""
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(drive(effect.effects, compute))
+        except Exception as error:  # whoever waits for the future raises it
+            found.set_exception(error)
+
+    threading.Thread(target=run, name="sa-atp-task", daemon=True).start()
+    return found
 
 
 def _wait(effect: Wait) -> bool:

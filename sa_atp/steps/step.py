@@ -4,7 +4,8 @@ ATP is the same step without help. Under SA-ATP a worker gives up micro-batches 
 contributed and waits, it probes the switch, offers to work, and contributes the results of helping as well.
 
 The step is a generator, so that it runs in real and in virtual time alike: it yields whatever takes time (`Compute`,
-`Wait`) and is sent the outcome. Everything else goes through `Host`, whose calls return at once.
+`Wait`), or runs at the same time (`Beside`), and is sent the outcome. Everything else goes through `Host`, whose calls
+return at once.
 """
 
 from collections.abc import Callable, Generator, Sequence
@@ -117,7 +118,17 @@ class Wait:
     timeout_us: int | None = None
 
 
-Effect = Compute | Wait
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """An order to carry out further effects at the same time, on the same device (steps/parallel.py).
+
+    Sent back at once: a future of what that generator returns.
+    """
+
+    effects: "Steps"
+
+
+Effect = Compute | Wait | Beside
 Steps = Generator[Effect, Any, Any]
 Offered = Future[Work | Nothing]
 Lot = dict[int, Values]

@@ -47,8 +47,8 @@ class StepRecord:
     """Micro-batches that it computed and did not contribute."""
     is_finished: bool = True
     """Whether it got to the end of the step; the job may end before."""
-    samples: int = 0
-    """Samples of its shard; 0: all shards have the same number."""
+    samples: int | None = None
+    """Samples of its shard; None: all shards have the same number."""
     computed: list[tuple[int, int, Values]] = field(default_factory=list)
     """(shard, micro-batch, gradient) of everything that it contributed; cleared when it has been checked."""
 

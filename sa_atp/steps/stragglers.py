@@ -4,7 +4,7 @@ seed.
 All policies meet the same stragglers, so that they can be compared.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -82,12 +82,14 @@ class StragglerPattern:
         is_due = self.kind == "pause" and worker in self.workers and step % self.every == self.every // 2
         return self.pause_us if is_due else 0
 
-    def fluid_bound_us(self, step: int, shard_us: float) -> float:
+    def fluid_bound_us(self, step: int, shard_us: float, gain_of: Callable[[int], float] = lambda worker: 1.0) -> float:
         """The fluid bound, total work over total speed: no assignment can finish the step's work sooner.
 
-        Args: shard_us: time of one shard on a normal device. Pauses do not count as lost speed.
+        Args:
+        shard_us: time of one shard on a normal device. Pauses do not count as lost speed.
+        gain_of: the highest throughput of a worker's device, relative to one task at a time.
         """
-        speed = sum(1.0 / self.slowdown_of(step, worker) for worker in range(self.world_size))
+        speed = sum(gain_of(worker) / self.slowdown_of(step, worker) for worker in range(self.world_size))
         return self.world_size * shard_us / speed
 
 

@@ -17,7 +17,7 @@ from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot, TakenUpda
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import VirtualProcess
+from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.steps.step import Compute
 from sa_atp.steps.step_record import StepRecord
 
@@ -64,7 +64,7 @@ class Training:
         longest_us: int = 50,
         pause_us: Callable[[int, int], int] = lambda rank, clock: 0,
     ) -> None:
-        """Args: task_us: how long a task takes a worker (rank) in one of its clocks."""
+        """Args: task_us: how long a task takes a worker (rank) in one of its clocks, alone."""
         rng = random.Random(seed)
         self.terms: Terms = rules.terms
         self.rules = rules
@@ -94,8 +94,9 @@ class Training:
 
         host.send = noted  # type: ignore[method-assign]
         worker = ParameterWorker(
-            host, toy, rules, pause_us=lambda clock: pause_us(rank, clock), ended=self.records[rank].append
-        )
+            host, toy, rules, curve=self.terms.curve_of(rank), pause_us=lambda clock: pause_us(rank, clock),
+            ended=self.records[rank].append,
+        )  # fmt: skip
 
         def gradient(effect: Compute) -> tuple[Values, float]:
             assert effect.weights is not None
@@ -106,6 +107,7 @@ class Training:
             self.clock, worker.run(), duration_us=lambda _: task_us(rank, worker.clock, rng),
             gradient=gradient,
             finished=self.outcomes.append,
+            device=VirtualDevice(self.clock, self.terms.curve_of(rank)),
         )  # fmt: skip
 
     def run(self, seconds: float = 10_000.0) -> "Training":

@@ -11,6 +11,10 @@ BENCHMARKS = {
     "help": ("sa_atp.lab.bench.help", "iteration time with and without help, setting by setting, in virtual time"),
     "loss": ("sa_atp.lab.bench.loss", "goodput of an all-reduce under packet loss, in virtual time"),
     "packet": ("sa_atp.lab.bench.packet", "the time that one packet takes at each station of its way"),
+    "parallel": (
+        "sa_atp.lab.bench.parallel",
+        "throughput of this machine's cores with several micro-batches at a time",
+    ),
     "scale": ("sa_atp.lab.bench.scale", "iteration time over 4 to 1,024 workers, in virtual time"),
     "switch": ("sa_atp.lab.bench.switch.switch", "packets per second of the P4 program"),
 }
@@ -18,7 +22,8 @@ BENCHMARKS = {
 
 def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
-        "bench", help="measure an all-reduce, one packet, the switch, help, losses, or how a cluster scales"
+        "bench",
+        help="measure an all-reduce, one packet, the switch, help, losses, parallel work, or how a cluster scales",
     )
     commands = parser.add_subparsers(
         title="benchmarks", dest="benchmark", required=True, metavar="BENCHMARK", parser_class=_LazyParser

@@ -16,7 +16,9 @@ def add(subparsers: Any) -> None:
         description="Runs plans for each headline result in virtual time, and writes one page: the paper's number, ours, "
         "the settings, and the spread over seeds. Exit status 1: a sum was wrong.",
     )
-    parser.add_argument("--only", metavar="NAME", help="one headline: sa-atp, falcon, boa or trio-ml (default: all)")
+    parser.add_argument(
+        "--only", metavar="NAME", help="one headline: sa-atp, falcon, boa, boa-thesis or trio-ml (default: all)"
+    )
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), metavar="DIR",
                         help="folder for the page (default: %(default)s)")  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs in parallel (default: %(default)s)")

@@ -27,7 +27,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "mininet-demo": (),
     'mininet-demo help.grade="clone"': ("help.grade=clone",),
     "mininet-demo, others": ('run.policies=["ps", "sync-opt", "boa", "sa-atp+boa"]', "sync-opt.backups=1"),
-    "mininet-demo, parameters on a server": (f"run.policies={PARAMETERS}", "run.steps=20"),
+    "mininet-demo, parameters on a server": (
+        f"run.policies={PARAMETERS}",
+        "run.steps=20",
+        "job.parallel_gain=[1,1,1,1]",
+    ),
     "mininet-demo, six times": ('run.policies=["flexrr"]', "run.steps=20", "run.repetitions=6"),
     "star": (),
     "heterogeneous": (),

@@ -27,7 +27,7 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import VirtualProcess
+from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.step import samples_of
@@ -217,6 +217,7 @@ class _FlowRank:
             duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
             gradient=self.simulation.shared.gradient,
             finished=lambda outcome: self._finished(step, slowdown, outcome),
+            device=VirtualDevice(self.simulation.clock, self.plan.job.parallel_curve(self.rank)),
         )
 
     def _finished(self, step: int, slowdown: float, outcome: Any) -> None:

@@ -27,7 +27,7 @@ from sa_atp.lab.runs.tasks import describe_step, evaluate, job_name, make_device
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.virtual_time import VirtualProcess
+from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
 from sa_atp.net.logs.writing import LogFolder
 from sa_atp.protocol.job.membership import JoinRequest
@@ -245,6 +245,7 @@ class _PacketRank:
             duration_us=duration_us,
             gradient=lambda effect: gradient_of(self.workload, effect),
             finished=lambda outcome: self._finished(step, slowdown, outcome),
+            device=VirtualDevice(self.simulation.world.clock, self.plan.job.parallel_curve(self.rank)),
         )
 
     def _finished(self, step: int, slowdown: float, outcome: Any) -> None:

@@ -27,7 +27,7 @@ from sa_atp.lab.runs.tasks import (
     describe_step,
     device_slowdown,
     evaluate,
-    make_device,
+    make_shared_device,
     make_workload,
     plan_of,
     straggler_pattern,
@@ -88,7 +88,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
     pattern = straggler_pattern(plan)
     workload = make_workload(plan, int(task["repetition"]))
     workload.gradient(0, rank, 0)  # excludes PyTorch's one-time initialisation from the measurement
-    device = make_device(plan)
+    device = make_shared_device(plan, rank, policy.most_parallel(plan))
     with connect(
         task["server"],
         job=task["job"],

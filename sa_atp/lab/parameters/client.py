@@ -24,7 +24,7 @@ from sa_atp.lab.runs.tasks import (
     describe_step,
     device_slowdown,
     evaluate,
-    make_device,
+    make_shared_device,
     make_workload,
     plan_of,
     straggler_pattern,
@@ -184,7 +184,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     workload.gradient_at(
         workload.initial(), 0, rank, 0
     )  # excludes PyTorch's one-time initialisation from the measurement
-    device = make_device(plan)
+    device = make_shared_device(plan, rank, policy.most_parallel(plan))
     records: list[dict[str, Any]] = []
 
     def samples(tasks: Tasks) -> Octets:
@@ -210,6 +210,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             host,
             workload,
             policy.worker_rules(plan, rank),
+            curve=plan.job.parallel_curve(rank),
             pause_us=lambda clock: pattern.pause_us_of(clock, rank),
             patience_us=_patience_us(plan),
             begins=begins,

@@ -5,6 +5,7 @@ sent; a `ParameterHost` carries them.
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from typing import Any, Protocol
@@ -29,7 +30,8 @@ from sa_atp.lab.parameters.rules.messages import (
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.job.errors import TransportError
-from sa_atp.steps.step import Compute, Steps, Wait
+from sa_atp.steps.parallel import NO_GAIN, Curve, TaskTime
+from sa_atp.steps.step import Beside, Compute, Steps, Wait
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 ANSWER_US = 120_000_000  # how long to wait for the reply to a push, which depends on no other worker
@@ -37,6 +39,10 @@ ANSWER_US = 120_000_000  # how long to wait for the reply to a push, which depen
 
 class ParameterError(TransportError):
     """A job with parameters on a server has failed."""
+
+
+class DivergedError(ParameterError):
+    """A worker's values were NaN or infinite, which ends a job."""
 
 
 class ParameterWorkload(Protocol):
@@ -71,13 +77,15 @@ class ParameterWorker:
         workload: ParameterWorkload,
         rules: WorkerRules,
         *,
+        curve: Curve = NO_GAIN,
         pause_us: Callable[[int], int] = lambda clock: 0,
         patience_us: int | None = None,
         begins: Callable[[int], None] = lambda clock: None,
         ended: Callable[[StepRecord], None] = lambda record: None,
     ) -> None:
         """Args:
-        pause_us: returns how long to pause in the middle of a clock.
+        curve: the throughput of its device with several tasks at a time (steps/parallel.py).
+        pause_us: returns how long to pause in the middle of a clock, in which no task begins.
         patience_us: how long to wait for a go-ahead; None: without limit.
         begins: called when a clock begins.
         ended: called with the record of a clock when its update is applied, or when the job ends before.
@@ -98,7 +106,13 @@ class ParameterWorker:
         self._applied: Future[Applied] = Future()
         self._weights: Values = np.empty(0, np.float32)
         self._sending: list[tuple[int, int]] = []
-        self._lock = threading.Lock()  # the rules hear messages while the worker computes
+        self._own_done: list[Task] = []  # tasks of this clock, in the order in which they were done
+        self._parallel = 1  # tasks at a time
+        self._is_pausing = False
+        self._task_time = TaskTime(curve)
+        self._lock = (
+            threading.Lock()
+        )  # the rules hear messages while the worker computes, and it may compute in threads
         host.listen(self._receive)
 
     def run(self) -> Steps:
@@ -108,10 +122,11 @@ class ParameterWorker:
         while True:
             self._begins(self.clock)
             record = StepRecord(self.clock, self.host.now_us())
-            self._sending = []
+            self._sending, self._own_done = [], []
             go = yield from self._go_ahead(record)
             record.is_finished = go is not None and (yield from self._compute_and_push(go, record))
             record.end_us = self.host.now_us()
+            record.samples = len(self._own_done) * self._workload.micro_batch_size or None
             account(record, record.start_us, self._sending)
             record.dropped = record.micro_batches + record.helped - len(record.pieces)
             self._ended(record)
@@ -130,8 +145,8 @@ class ParameterWorker:
         match message:
             case Over():
                 _end(self._over)
-            case JobFailed(reason=reason):
-                _fail(self._over, ParameterError(reason))
+            case JobFailed(reason=reason, not_finite=not_finite):
+                _fail(self._over, (DivergedError if not_finite else ParameterError)(reason))
             case GoAhead() if values is not None:
                 self._go.set_result((message, values))
             case Applied():
@@ -175,10 +190,13 @@ class ParameterWorker:
         answer, self._weights = go
         with self._lock:
             self.rules.begin(self.clock, answer.tasks)
+        self._parallel = answer.parallel
         pause_us, middle = self._pause_us(self.clock), len(answer.tasks) // 2
-        done: list[Task] = []
+        gathered: list[Task] = []
         total = np.zeros(self._workload.values, np.float32)
+        beside: list[Future[None]] = []
         while not self._over.done():
+            beside = _unfinished(beside)
             with self._lock:
                 news, task = self._news, self.rules.next()
                 says = self.rules.settle() if task is None else []
@@ -187,59 +205,91 @@ class ParameterWorker:
             self._say(says)
             if taken is not None:
                 self._say(taken.says)
-                done += yield from self._compute_for_others(taken.tasks, total, record)
+                gathered += yield from self._compute_for_others(
+                    taken.tasks, total, record, self._parallel - len(beside)
+                )
                 continue
-            if task is None and is_settled:
-                return (yield from self._push(tuple(done), total, record))
+            if task is None and is_settled and not beside:
+                return (yield from self._push((*self._own_done, *gathered), total, record))
             if task is None:
-                yield Wait(first_of(news, self._over))
+                yield Wait(first_of(news, self._over, *beside))
                 continue
-            if pause_us and len(done) == middle:
+            if pause_us and len(self._own_done) >= middle:
                 start_us, length_us, pause_us = self.host.now_us(), pause_us, 0
+                self._is_pausing = True
                 yield Wait(self._over, length_us)
+                self._is_pausing = False
                 record.activities.append(Activity("pause", start_us, self.host.now_us()))
-            if (yield from self._compute(task, total, record)):
-                done.append(task)
-                record.samples += self._workload.micro_batch_size
+                beside = _unfinished(beside)
+            for _ in range(min(self.rules.queue.blocked, self._parallel - 1 - len(beside))):
+                beside.append((yield Beside(self._compute_each(self._next_own, self._own_done, total, record))))
+            yield from self._compute(task, total, record, self._own_done)
         return False
+
+    def _next_own(self) -> Task | None:
+        with self._lock:
+            return None if self._is_pausing else self.rules.next()
 
     def _others(self, tasks: Tasks, record: StepRecord) -> Steps:
         """Computes tasks of other workers, and pushes the update."""
         total = np.zeros(self._workload.values, np.float32)
-        done = yield from self._compute_for_others(tasks, total, record)
+        done = yield from self._compute_for_others(tasks, total, record, self._parallel)
         yield from self._push(tuple(done), total, record)
 
-    def _compute_for_others(self, tasks: Tasks, total: Values, record: StepRecord) -> Steps:
-        """Adds the gradients of others' tasks to a total. Returns: the tasks done; fewer if the job ends first."""
+    def _compute_for_others(self, tasks: Tasks, total: Values, record: StepRecord, parallel: int) -> Steps:
+        """Adds the gradients of others' tasks to a total, so many at a time.
+
+        Returns: the tasks done; fewer if the job ends first.
+        """
         done: list[Task] = []
-        for task in tasks:
-            if not (yield from self._compute(task, total, record)):
-                break
-            done.append(task)
+        left = deque(tasks)
+
+        def next_task() -> Task | None:
+            with self._lock:
+                return left.popleft() if left else None
+
+        beside = []
+        for _ in range(min(len(tasks), parallel) - 1):
+            beside.append((yield Beside(self._compute_each(next_task, done, total, record))))
+        yield from self._compute_each(next_task, done, total, record)
+        while beside := _unfinished(beside):
+            yield Wait(first_of(*beside))
         return done
 
-    def _compute(self, task: Task, total: Values, record: StepRecord) -> Steps:
+    def _compute_each(
+        self, next_task: Callable[[], Task | None], done: list[Task], total: Values, record: StepRecord
+    ) -> Steps:
+        """Computes task after task while there are any, and the job is not over."""
+        while not self._over.done() and (task := next_task()) is not None:
+            if not (yield from self._compute(task, total, record, done)):
+                return
+
+    def _compute(self, task: Task, total: Values, record: StepRecord, done: list[Task]) -> Steps:
         """Adds a task's gradient, its share of the shard's mean, to a total. Returns: False if the job ends first.
 
         A task counts as help if its shard is another worker's, whichever way the worker got it.
         """
         is_own = task.shard == self.host.rank
         kind = "compute" if is_own else "help"
-        start_us = self.host.now_us()
-        outcome = yield Compute(task.clock, task.shard, task.micro_batch, self._over, self._weights)
-        end_us = self.host.now_us()
-        label = f"shard {task.shard}, micro-batch {task.micro_batch}"
-        if outcome is None:
-            record.activities.append(Activity(kind, start_us, end_us, f"{label}, cancelled"))
-            return False
-        gradient, loss = outcome
-        total += np.float32(self.host.world_size) * gradient
-        record.activities.append(Activity(kind, start_us, end_us, label))
-        record.losses.append(loss)
-        record.micro_batches += is_own
-        record.helped += not is_own
         with self._lock:
-            says = self.rules.note_computed(task, end_us - start_us)
+            start_us = self.host.now_us()
+            began_us = self._task_time.begin(start_us)
+        outcome = yield Compute(task.clock, task.shard, task.micro_batch, self._over, self._weights)
+        label = f"shard {task.shard}, micro-batch {task.micro_batch}"
+        with self._lock:
+            end_us = self.host.now_us()
+            alone_us = round(self._task_time.end(end_us) - began_us)
+            if outcome is None:
+                record.activities.append(Activity(kind, start_us, end_us, f"{label}, cancelled"))
+                return False
+            gradient, loss = outcome
+            total += np.float32(self.host.world_size) * gradient
+            record.activities.append(Activity(kind, start_us, end_us, label))
+            record.losses.append(loss)
+            record.micro_batches += is_own
+            record.helped += not is_own
+            says = self.rules.note_computed(task, alone_us)
+            done.append(task)
         self._say(says)
         return True
 
@@ -261,6 +311,14 @@ class ParameterWorker:
         end_us = self.host.now_us()
         record.pieces += [Piece(task.clock, task.shard, task.micro_batch, end_us) for task in tasks]
         return True
+
+
+def _unfinished(futures: "list[Future[None]]") -> "list[Future[None]]":
+    """The futures that are not done. Raises: the error of one that failed."""
+    for future in futures:
+        if future.done():
+            future.result()
+    return [future for future in futures if not future.done()]
 
 
 def _end(future: "Future[None]") -> None:

@@ -23,7 +23,7 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import VirtualProcess
+from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.steps.step import Compute
 from sa_atp.steps.step_record import StepRecord
 
@@ -123,6 +123,7 @@ class _ParameterSimulation:
             self.job.host(rank),
             self.workload,
             self.policy.worker_rules(self.plan, rank),
+            curve=self.plan.job.parallel_curve(rank),
             pause_us=lambda clock: self.pattern.pause_us_of(clock, rank),
             ended=ended,
         )
@@ -138,6 +139,11 @@ class _ParameterSimulation:
             return self.workload.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
 
         VirtualProcess(
-            self.clock, worker.run(), duration_us=duration_us, gradient=gradient, finished=self.outcomes.append
+            self.clock,
+            worker.run(),
+            duration_us=duration_us,
+            gradient=gradient,
+            finished=self.outcomes.append,
+            device=VirtualDevice(self.clock, self.plan.job.parallel_curve(rank)),
         )
         return worker

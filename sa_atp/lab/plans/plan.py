@@ -23,6 +23,7 @@ from sa_atp.protocol.packets.spec import (
     SLOTS,
     WIDE_BUILDS,
 )
+from sa_atp.steps.parallel import MEASURED, MOST_TASKS, NO_GAIN, Curve
 from sa_atp.steps.workloads.comm_models import COMM_MODELS
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
@@ -150,6 +151,14 @@ class JobPlan:
     """Fixed time of a pass; each micro-batch is one."""
     speeds: tuple[float, ...] = setting((), each=(0.001, 1000.0))
     """Relative speed of each worker's device, by rank: with 0.5 a sample takes twice compute_us_per_sample."""
+    parallel: int = setting(1, between=(1, MOST_TASKS))
+    """Micro-batches that a worker computes at a time, with policies that have parameters on a server, and sync-opt. Falcon
+    controls it itself."""
+    parallel_gain: tuple[float, ...] = setting(MEASURED, each=(0.001, 1000.0))
+    """Throughput of a device that computes 1, 2, 4 and 8 micro-batches at a time, relative to one; linear between. The
+    default was measured: docs/policies.md, Several tasks at a time."""
+    worker_parallel_gain: tuple[tuple[Any, ...], ...] = setting(())
+    """The same for each worker's device, by rank; default: parallel_gain."""
     jobs: int = setting(1, between=(1, 8), only_on=_MININET)
     """Number of such jobs that run concurrently on the same switches, each with its own workers."""
     device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})
@@ -158,11 +167,19 @@ class JobPlan:
     """CPU quota of a normal worker's host, in cores (device cpu)."""
     learning_rate: float = setting(0.05, between=(0.0, 100.0))
     """Learning rate of SGD with momentum. Policies with parameters on a server have one of their own."""
+    momentum: float = setting(0.9, between=(0.0, 0.999))
+    """Momentum of SGD on the workers. Parameters on a server have plain SGD."""
 
     @property
     def shard_us(self) -> int:
         """Compute time of a shard of batch_size samples on a device of speed 1."""
         return self.batch_size * self.compute_us_per_sample + self.micro_batches * self.compute_us_per_pass
+
+    def parallel_curve(self, rank: int) -> Curve:
+        """Throughput of a worker's device with several micro-batches at a time; a real CPU has no model of it."""
+        if self.device == "cpu":
+            return NO_GAIN
+        return self.worker_parallel_gain[rank] if self.worker_parallel_gain else self.parallel_gain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

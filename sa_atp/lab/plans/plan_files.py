@@ -19,6 +19,7 @@ from sa_atp.basics.words import join, meant, plural
 from sa_atp.lab import policies
 from sa_atp.lab.plans import traces
 from sa_atp.lab.plans.plan import TABLES, Plan
+from sa_atp.steps.parallel import POINTS, is_curve
 
 WORD = re.compile(r"[A-Za-z][\w+-]*|[0-9]+(\.[0-9]+)?")
 
@@ -216,6 +217,7 @@ def _check_together(plan: Plan, where: str) -> None:
             raise UserError(f"{where}: straggler.{name} = {list(low_high)}: expected two numbers, the smaller first")
     if job.speeds and len(job.speeds) != workers:
         raise UserError(f"{where}: job.speeds has {plural(len(job.speeds), 'speed')} for {plural(workers, 'worker')}")
+    _check_gains(plan, where)
     if plan.straggler.rows:
         traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{plan.straggler.trace or 'rows'}")
     if plan.straggler.pattern == "trace" and not (plan.straggler.trace or plan.straggler.rows):
@@ -223,4 +225,32 @@ def _check_together(plan: Plan, where: str) -> None:
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
     for policy in plan.run.policies:
-        policies.find(policy).check(plan, where)
+        found = policies.find(policy)
+        if job.parallel > 1 and not found.has_tasks_at_a_time:
+            able = join([name for name in policies.names() if policies.find(name).has_tasks_at_a_time])
+            raise UserError(
+                f"{where}: job.parallel = {job.parallel}: policy {policy} computes one micro-batch at a time; "
+                f"expected 1, or {able}"
+            )
+        found.check(plan, where)
+
+
+def _check_gains(plan: Plan, where: str) -> None:
+    """Raises: UserError: a device has no possible gain from several tasks at a time."""
+    job, workers = plan.job, plan.topology.workers
+    rows = [("parallel_gain", job.parallel_gain)]
+    rows += [(f"worker_parallel_gain[{rank}]", row) for rank, row in enumerate(job.worker_parallel_gain)]
+    if job.worker_parallel_gain and len(job.worker_parallel_gain) != workers:
+        raise UserError(
+            f"{where}: job.worker_parallel_gain has {plural(len(job.worker_parallel_gain), 'row')} for "
+            f"{plural(workers, 'worker')}"
+        )
+    for name, row in rows:
+        if not all(isinstance(each, int | float) for each in row) or not is_curve(row):
+            raise UserError(
+                f"{where}: job.{name} = {list(row)}: expected the throughput with {join(map(str, POINTS))} micro-batches "
+                "at a time: four numbers, the first 1, each at most so many times the one before as its number of "
+                "micro-batches is"
+            )
+    if job.parallel > 1 and job.device == "cpu":
+        raise UserError(f'{where}: job.parallel = {job.parallel}: expected 1 with job.device = "cpu"')

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.steps.parallel import Curve, most_gain
 from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
 
 BACKENDS = ("local", "sim", "mininet")
@@ -43,6 +44,9 @@ class JobTable(Protocol):
     def micro_batches(self) -> int: ...
     @property
     def compute_us_per_sample(self) -> int: ...
+    @property
+    def parallel(self) -> int: ...
+    def parallel_curve(self, rank: int) -> Curve: ...
 
 
 class HelpTable(Protocol):
@@ -101,6 +105,8 @@ class Policy(ABC):
     """Its own keys: a frozen dataclass of fields made by `tables.setting`, the table [NAME] of a plan."""
     table: ClassVar[str] = ""
     """The name of that table, if not the policy's; policies may share one."""
+    has_tasks_at_a_time: ClassVar[bool] = False
+    """Whether workers compute `job.parallel` micro-batches at a time; False: one."""
 
     def check(self, plan: PlanTables, where: str) -> None:  # noqa: B027 (most policies run every plan)
         """Refuses plans that this policy cannot run. Args: where: the plan's name. Raises: UserError, in one line."""
@@ -112,6 +118,14 @@ class Policy(ABC):
     def shards(self, plan: PlanTables) -> int:
         """Number of shards in an update."""
         return plan.topology.workers
+
+    def most_parallel(self, plan: PlanTables) -> int:
+        """The most micro-batches that a worker computes at a time."""
+        return plan.job.parallel if self.has_tasks_at_a_time else 1
+
+    def most_gain(self, plan: PlanTables, rank: int) -> float:
+        """The highest throughput that a worker's device has under this policy, relative to one micro-batch at a time."""
+        return most_gain(plan.job.parallel_curve(rank), self.most_parallel(plan))
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
         """About how many times longer a step takes than one without stragglers, to estimate the time of a run.
@@ -160,6 +174,7 @@ class ParameterPolicy(Policy):
     """
 
     family = Family.PARAMETERS
+    has_tasks_at_a_time = True
 
     @abstractmethod
     def rules(self, plan: PlanTables) -> Rules:
@@ -176,6 +191,8 @@ class ParameterPolicy(Policy):
             micro_batches=plan.job.micro_batches,
             learning_rate=self.settings_in(plan).learning_rate,
             clocks=plan.run.steps,
+            parallel=plan.job.parallel,
+            curves=tuple(plan.job.parallel_curve(rank) for rank in range(plan.topology.workers)),
             **more,
         )
 

@@ -5,6 +5,7 @@ workers the gradients of the first N are summed. Here the switch sums them: a su
 computed its gradient asks the parameter server for one (protocol section 10.6).
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,7 +17,7 @@ from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.packets.control import Seated
-from sa_atp.steps.step import Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
+from sa_atp.steps.step import Beside, Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 
@@ -31,11 +32,12 @@ class SyncOptSettings:
 class BackupStepper:
     """A worker's steps: compute its shard, take a seat, contribute or drop it, take the sum."""
 
-    def __init__(self, host: Host, workload: Workload, *, pause_us: Callable[[int], int]) -> None:
-        """Args: pause_us: see SwitchPolicy.stepper."""
+    def __init__(self, host: Host, workload: Workload, *, pause_us: Callable[[int], int], parallel: int = 1) -> None:
+        """Args: pause_us: see SwitchPolicy.stepper; parallel: micro-batches that are computed at a time."""
         self._host = host
         self._workload = workload
         self._pause_us = pause_us
+        self._parallel = parallel
         member = host.membership
         self._rank, self._map = member.rank, member.map
         # gradients are scaled for a sum over all ranks; this factor makes the sum over the seats a mean
@@ -60,27 +62,53 @@ class BackupStepper:
 
     def _shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         """Computes its micro-batches' gradients. Returns: them; None: the sum completed first, and does not need them."""
-        parts: list[Values] = []
-        pause_us = self._pause_us(step)
-        for m in range(self._map.micro_batches):
+        parts: dict[int, Values] = {}
+        count = self._map.micro_batches
+        first, pause_us = 0, self._pause_us(step)
+        if pause_us:
+            first = count // 2
+            yield from self._compute(step, range(first), sum_, record, parts)
             if sum_.future.done():
                 return None
-            if pause_us and m == self._map.micro_batches // 2:
-                start = self._host.now_us()
-                yield Wait(None, pause_us)
-                record.activities.append(Activity("pause", start, self._host.now_us()))
+            start = self._host.now_us()
+            yield Wait(None, pause_us)
+            record.activities.append(Activity("pause", start, self._host.now_us()))
+        yield from self._compute(step, range(first, count), sum_, record, parts)
+        return [parts[m] for m in range(count)] if len(parts) == count else None
+
+    def _compute(
+        self, step: int, pieces: range, sum_: PendingSum, record: StepRecord, parts: dict[int, Values]
+    ) -> Steps:
+        """Computes micro-batches, as many at a time as the worker may, unless the sum completes first."""
+        left = deque(pieces)
+        beside = []
+        for _ in range(min(self._parallel, len(pieces)) - 1):
+            beside.append((yield Beside(self._compute_each(step, left, sum_, record, parts))))
+        yield from self._compute_each(step, left, sum_, record, parts)
+        for each in beside:
+            yield Wait(each)
+            each.result(timeout=0)
+
+    def _compute_each(
+        self, step: int, left: deque[int], sum_: PendingSum, record: StepRecord, parts: dict[int, Values]
+    ) -> Steps:
+        """Computes one micro-batch after another, while there are any."""
+        while not sum_.future.done():
+            try:
+                m = left.popleft()
+            except IndexError:
+                return
             start = self._host.now_us()
             label = f"shard {self._rank}, micro-batch {m}"
             outcome = yield Compute(step, self._rank, m, sum_.future)
             if outcome is None:
                 record.activities.append(Activity("compute", start, self._host.now_us(), label + ", cancelled"))
-                return None
+                return
             record.activities.append(Activity("compute", start, self._host.now_us(), label))
             gradient, loss = outcome
             record.losses.append(loss)
             record.pieces.append(Piece(step, self._rank, m, self._host.now_us()))
-            parts.append(gradient)
-        return parts
+            parts[m] = gradient
 
     def _contribute(self, number: int, sum_: PendingSum, parts: list[Values], record: StepRecord) -> Steps:
         """Contributes a shard if it is among the first. Args: number: of the step, as the parameter server knows it."""
@@ -109,6 +137,7 @@ class SyncOpt(SwitchPolicy):
     colour = "#332288"
     place = 30
     settings = SyncOptSettings
+    has_tasks_at_a_time = True
 
     def check(self, plan: PlanTables, where: str) -> None:
         workers, backups = plan.topology.workers, self.settings_in(plan).backups
@@ -131,7 +160,7 @@ class SyncOpt(SwitchPolicy):
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
     ) -> StepRunner:
-        return BackupStepper(host, workload, pause_us=pause_us)
+        return BackupStepper(host, workload, pause_us=pause_us, parallel=plan.job.parallel)
 
 
 POLICIES = (SyncOpt(),)

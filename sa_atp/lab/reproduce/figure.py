@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.text import policy_name
-from sa_atp.lab.reproduce.points import Found, median
+from sa_atp.lab.reproduce.points import Found, Sample, median
 from sa_atp.lab.reproduce.settings import Claim, Headline
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
         (headline, claim, settings)
         for headline in headlines
         for claim, settings in zip(headline.claims, found[headline.name], strict=True)
+        if not claim.said_by  # its runs are another claim's
     ]
     heights = [PANEL_IN + ROW_IN * len(settings) for _, _, settings in panels]
     with style.applied():
@@ -40,6 +41,9 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
         # one scale for all panels, from zero
         axes[-1].set_xlim(0, max(1.08, *(1.05 * ratio for panel in panels for ratio in _ratios(*panel[1:]))))
         axes[-1].set_xlabel("time over the baseline's")
+        hollow = Line2D(
+            [], [], color=style.INK, marker="o", ls="", markersize=4.5, fillstyle="none", label="baseline at its best"
+        )
         keys: list[Any] = [
             Line2D([], [], color=style.INK, marker="o", ls="", markersize=4.5, alpha=0.6, label="one run"),
             Line2D(
@@ -53,6 +57,7 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
                 label="median of a setting",
             ),
             Line2D([], [], color=style.INK, lw=1.4, ls=(0, (4, 2)), label="the paper's figure"),
+            *([hollow] if any(each.at_best for *_, settings in panels for each in settings) else []),
             Line2D([], [], color="#999999", lw=1.0, label="as long as the baseline"),
         ]
         style.add_legend(made, keys)
@@ -60,12 +65,17 @@ def draw(headlines: Sequence[Headline], found: Mapping[str, Sequence[Sequence[Fo
 
 
 def _ratios(claim: Claim, settings: Sequence[Found]) -> list[float]:
-    found = [sample.ratio(claim.quantity) for each in settings for sample in each.samples]
+    return _known(claim, [sample for each in settings for sample in (*each.samples, *each.at_best)])
+
+
+def _known(claim: Claim, samples: Sequence[Sample]) -> list[float]:
+    """The ratios of samples in which both policies reached the accuracy."""
+    found = [sample.ratio(claim.quantity) for sample in samples]
     return [ratio for ratio in found if ratio is not None]
 
 
 def _panel(axes: "Axes", headline: Headline, claim: Claim, settings: Sequence[Found]) -> None:
-    what = "time of a step" if claim.quantity == "iteration" else "time to accuracy"
+    what = {"iteration": "time of a step", "sample": "time of a sample", "accuracy": "time to accuracy"}[claim.quantity]
     axes.set_title(f"{headline.title}: {policy_name(claim.policy)} against {policy_name(claim.baseline)}, {what}")
     colour = style.policy_colour(claim.policy)
     axes.axvline(1.0, color="#999999", lw=1.0, zorder=1)
@@ -73,7 +83,8 @@ def _panel(axes: "Axes", headline: Headline, claim: Claim, settings: Sequence[Fo
         ratio = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
         axes.axvline(ratio, color=style.INK, lw=1.4, ls=(0, (4, 2)), zorder=1)
     for row, each in enumerate(settings):
-        ratios = _ratios(claim, [each])
+        ratios, fair = _known(claim, each.samples), _known(claim, each.at_best)
+        axes.plot(fair, [row] * len(fair), color=colour, marker="o", ls="", markersize=4.5, fillstyle="none", zorder=2)
         axes.plot(ratios, [row] * len(ratios), color=colour, marker="o", ls="", markersize=4.5, alpha=0.6, zorder=2)
         middle = median(ratios)
         if middle is not None:

@@ -9,11 +9,12 @@ from rich.table import Table
 
 from sa_atp.basics.words import join, plural
 from sa_atp.lab.report.text import NBSP, digits, duration, percent, policy_name
-from sa_atp.lab.reproduce.points import Found, bound_ratio, limit, median, sums_wrong, value, values
+from sa_atp.lab.reproduce.points import Found, limit, median, sums_wrong, value, values, values_at_best
 from sa_atp.lab.reproduce.settings import TARGET, Claim, Headline
 
 Findings = Mapping[str, Sequence[Sequence[Found]]]
 """By headline: for each claim, for each of its settings."""
+QUANTITIES = {"iteration": "iteration_time", "sample": "sample_time", "accuracy": "time_to_accuracy"}
 LEAST = 0.0005  # smaller reductions are shown as 0
 PLACES = 6  # decimal places in reproduce.json
 INNERMOST = re.compile(r"[\[{][^\[\]{}\"]*(?:\"[^\"]*\"[^\[\]{}\"]*)*[\]}]")
@@ -54,18 +55,21 @@ def _claim(claim: Claim, settings: Sequence[Found]) -> dict[str, Any]:
     return {
         "policy": claim.policy,
         "baseline": claim.baseline,
-        "quantity": {"iteration": "iteration_time", "accuracy": "time_to_accuracy"}[claim.quantity],
+        "quantity": QUANTITIES[claim.quantity],
         "figure": "speedup" if claim.is_speedup else "reduction",
-        "paper": claim.paper,
+        "paper": _round(claim.paper),
+        **({"said_by": claim.said_by} if claim.said_by else {}),
         "ours": _spread(values(claim, settings)),
         "reached": _reached(claim, values(claim, settings)) if claim.paper is not None else None,
+        **_at_best(claim, settings),
         "settings": [
             {
                 "name": each.setting.name,
                 "plan": {name: dict(table) for name, table in each.setting.tables.items()},
                 "learning_rates": dict(each.rates),
                 "ours": _spread(values(claim, [each])),
-                "at_fluid_bound": _round(limit(claim, each)),
+                "at_bound": _round(limit(claim, each)),
+                **({"baseline_at_a_time": each.parallel} | _at_best(claim, [each]) if claim.at_best else {}),
                 "runs": [
                     {
                         "seed": sample.seed,
@@ -79,6 +83,11 @@ def _claim(claim: Claim, settings: Sequence[Found]) -> dict[str, Any]:
             for each in settings
         ],
     }
+
+
+def _at_best(claim: Claim, settings: Sequence[Found]) -> dict[str, Any]:
+    """The claim against the baseline at its best, if that is compared."""
+    return {"ours_at_best": _spread(values_at_best(claim, settings))} if claim.at_best else {}
 
 
 def _spread(found: Sequence[float]) -> dict[str, Any]:
@@ -122,12 +131,15 @@ def shown(claim: Claim, number: float | None, *, exact: bool = False) -> str:
 
 
 def names(claim: Claim) -> str:
-    return f"{policy_name(claim.policy)} against {policy_name(claim.baseline)}"
+    said = f" (implied by {claim.said_by})" if claim.said_by else ""
+    return f"{policy_name(claim.policy)} against {policy_name(claim.baseline)}{said}"
 
 
 def quantity(claim: Claim) -> str:
     if claim.quantity == "iteration":
         return "speed-up of a step" if claim.is_speedup else "reduction of the time of a step"
+    if claim.quantity == "sample":
+        return "reduction of the time of a sample"
     goal = f"{100 * TARGET:g} % accuracy"
     return f"speed-up to {goal}" if claim.is_speedup else f"reduction of the time to {goal} (negative: longer)"
 
@@ -152,8 +164,9 @@ def page(
         "",
         f"![Each headline: the paper's number, and our results in each setting]({figure})",
         "",
-        "| headline | claim | paper | ours: min | median | max | runs that reach the paper's |",
-        "|---|---|--:|--:|--:|--:|--:|",
+        "| headline | claim | paper | ours: min | median | max | runs that reach the paper's | "
+        "median, baseline at its best |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
     for headline in headlines:
         for claim, settings in zip(headline.claims, found[headline.name], strict=True):
@@ -165,19 +178,22 @@ def page(
 
 def _summary_row(headline: Headline, claim: Claim, settings: Sequence[Found]) -> str:
     found = values(claim, settings)
-    paper = "–" if claim.paper is None else f"{'up to ' if claim.up_to else ''}{shown(claim, claim.paper, exact=True)}"
+    paper = "–" if claim.paper is None else f"{'up to ' if claim.up_to else ''}{paper_shown(claim)}"
     reached = "–" if claim.paper is None else f"{_reached(claim, found)} of {len(found)}"
     cells = [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
     return (
         f"| [{headline.title}](#{headline.name}) | {names(claim)}: {quantity(claim)} | {paper} | "
-        f"{' | '.join(cells)} | {reached} |"
+        f"{' | '.join(cells)} | {reached} | {shown(claim, median(values_at_best(claim, settings)))} |"
     )
 
 
 def _section(headline: Headline, claims: Sequence[Sequence[Found]]) -> list[str]:
     lines = [f"## {headline.title}", "", f"{headline.says} Source: {headline.source}.", ""]
     for claim, settings in zip(headline.claims, claims, strict=True):
-        lines += [f"**{names(claim)}: {quantity(claim)}.** {verdict(claim, settings)}", "", *_rows(claim, settings), ""]
+        lines += [f"**{names(claim)}: {quantity(claim)}.** {verdict(claim, settings)}", ""]
+        if claim.said_by:  # its runs and their bounds are those of another claim
+            continue
+        lines += [*_rows(claim, settings), ""]
         lines += [f"- {reason}" for each in settings if (reason := why(claim, each))]
         if lines[-1]:
             lines.append("")
@@ -187,24 +203,41 @@ def _section(headline: Headline, claims: Sequence[Sequence[Found]]) -> list[str]
 def verdict(claim: Claim, settings: Sequence[Found]) -> str:
     """A sentence on whether and where the paper's number is reached."""
     found = values(claim, settings)
-    gone = _gone(claim, settings)
+    gone = _gone(claim, settings) + _verdict_at_best(claim, settings)
     if not found:
         return f"No run reached the accuracy.{gone}"
     ours = f"{shown(claim, min(found))} to {shown(claim, max(found))}, median {shown(claim, median(found))}"
     if claim.paper is None:
         return f"The paper has no public number. Ours: {ours}.{gone}"
-    paper = shown(claim, claim.paper, exact=True)
+    paper, whose = paper_shown(claim), claim.said_by or "the paper"
     reached = _reached(claim, found)
     if not reached:
-        return f"The paper's {paper} is not reached. Ours: {ours}.{gone}"
+        return f"{whose[0].upper()}{whose[1:]}'s {paper} is not reached. Ours: {ours}.{gone}"
     where = [each.setting.name for each in settings if _reached(claim, values(claim, [each]))]
     in_all = "in all runs" if reached == len(found) else f"in {reached} of {len(found)} runs"
-    return f"The paper's {paper} is reached {in_all} ({'; '.join(where)}). Ours: {ours}.{gone}"
+    return f"{whose[0].upper()}{whose[1:]}'s {paper} is reached {in_all} ({'; '.join(where)}). Ours: {ours}.{gone}"
+
+
+def paper_shown(claim: Claim) -> str:
+    """The paper's number; a computed one with two decimal places."""
+    if claim.paper is None:
+        return "–"
+    return shown(claim, round(claim.paper, 4) if claim.said_by else claim.paper, exact=True)
+
+
+def _verdict_at_best(claim: Claim, settings: Sequence[Found]) -> str:
+    """A sentence on the baseline with as many micro-batches at a time as are best for it."""
+    found = values_at_best(claim, settings)
+    if not found:
+        return ""
+    at_a_time = join(sorted({f"{each.parallel}" for each in settings}))
+    spread = f"{shown(claim, min(found))} to {shown(claim, max(found))}, median {shown(claim, median(found))}"
+    return f" With {policy_name(claim.baseline)} at its best ({at_a_time} micro-batches at a time): {spread}."
 
 
 def _gone(claim: Claim, settings: Sequence[Found]) -> str:
     """A sentence on runs that did not reach the accuracy, which the spread leaves out."""
-    if claim.quantity == "iteration":
+    if claim.quantity != "accuracy":
         return ""
     samples = [sample for each in settings for sample in each.samples]
     late = {
@@ -223,29 +256,31 @@ def _gone(claim: Claim, settings: Sequence[Found]) -> str:
 
 
 def _rows(claim: Claim, settings: Sequence[Found]) -> list[str]:
-    is_trained = claim.quantity == "accuracy"
-    head = ["setting", "runs", "min", "median", "max", "at the fluid bound",
-            f"time of a step: {policy_name(claim.baseline)}", policy_name(claim.policy)]  # fmt: skip
-    if is_trained:
-        head += [f"steps to {100 * TARGET:g} %: {policy_name(claim.baseline)}", policy_name(claim.policy)]
+    sides = [policy_name(claim.baseline), policy_name(claim.policy)]
+    head = ["setting", "runs", "min", "median", "max", "at the bound", f"time of a step: {sides[0]}", sides[1]]
+    if claim.quantity == "accuracy":
+        head += [f"steps to {100 * TARGET:g} %: {sides[0]}", sides[1]]
     if settings and settings[0].rates:
-        head += [f"learning rate: {policy_name(claim.baseline)}", policy_name(claim.policy)]
-    if is_trained:
-        head.remove("at the fluid bound")
+        head += [f"learning rate: {sides[0]}", sides[1]]
+    if claim.at_best:
+        head += [f"{sides[0]} at its best: at a time", "min", "median", "max"]
     rows = [f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
     for each in settings:
         found = values(claim, [each])
-        cells = [each.setting.name, str(len(found))]
-        cells += [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
-        if not is_trained:
-            cells.append(shown(claim, limit(claim, each)))
+        cells = [each.setting.name, str(len(found)), *_spread_cells(claim, found), shown(claim, limit(claim, each))]
         cells += [duration(median(m["iteration_s"] for m in side)) for side in _sides(each)]
-        if is_trained:
+        if claim.quantity == "accuracy":
             cells += [_count(median(m["steps_to_accuracy"] for m in side)) for side in _sides(each)]
         if each.rates:
             cells += [f"{each.rates[policy]:g}" for policy in (claim.baseline, claim.policy)]
+        if claim.at_best:
+            cells += [str(each.parallel), *_spread_cells(claim, values_at_best(claim, [each]))]
         rows.append(f"| {' | '.join(cells)} |")
     return rows
+
+
+def _spread_cells(claim: Claim, found: Sequence[float]) -> list[str]:
+    return [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
 
 
 def _sides(each: Found) -> tuple[list[Mapping[str, Any]], list[Mapping[str, Any]]]:
@@ -257,40 +292,28 @@ def _count(number: float | None) -> str:
 
 
 def why(claim: Claim, each: Found) -> str | None:
-    """Explains from its numbers why a setting does not reach the paper's number; None: the median does."""
-    found = values(claim, [each])
-    middle = median(found)
+    """Explains by a measured bound why a setting does not reach the paper's number; None: the median does."""
+    middle, bound = median(values(claim, [each])), limit(claim, each)
     if claim.paper is None or middle is None or middle >= claim.paper:
         return None
     head = f"{each.setting.name[0].upper()}{each.setting.name[1:]}: {shown(claim, middle)}"
-    paper = shown(claim, claim.paper, exact=True)
-    if claim.quantity == "iteration":
-        return f"{head}. {_about_bound(claim, each, paper)}"
-    step, steps = median(s.ratio("iteration") for s in each.samples), median(s.of_steps() for s in each.samples)
-    if step is None or steps is None:
-        return None
-    parts = f"its steps take {digits(step, 2)} times as long, and it needs {digits(steps, 2)} times as many (medians)"
-    needed = 1 / claim.paper if claim.is_speedup else 1 - claim.paper
-    if step > needed:
-        bound = bound_ratio(each)
-        at_bound = "" if bound is None else f"; the fluid bound is {digits(bound, 2)} times that"
-        goal = f"For {paper} in as many steps, a step may take {digits(needed, 2)} times the baseline's"
-        return f"{head}: {parts}. {goal}{at_bound}."
-    return f"{head}: {parts}. Its shorter steps alone would reach {paper}, but it needs more steps."
-
-
-def _about_bound(claim: Claim, each: Found, paper: str) -> str:
-    bound = limit(claim, each)
-    if bound is None or claim.paper is None:
-        return ""
+    if bound is None:
+        return f"{head}."
+    paper, fewest = paper_shown(claim), median(s.fewest_steps for s in each.samples)
+    at = "the fluid bound (all work shared by speed)"
+    if claim.quantity == "accuracy":
+        at += f", in the fewest steps that any policy needed here ({_count(fewest)}),"
     if bound < claim.paper:
-        return (
-            f"No policy could reach {paper} here: at the fluid bound (all work shared by speed) it would be "
-            f"{shown(claim, bound)}."
-        )
-    took = median(s.policy["iteration_s"] / s.policy["fluid_bound_s"] for s in each.samples)
-    over = "" if took is None else f", but a step takes {digits(took, 3)} times the bound"
-    return f"At the fluid bound (all work shared by speed) it would be {shown(claim, bound)}{over}."
+        return f"{head}. No policy could reach {paper} here: at {at} it would be {shown(claim, bound)}."
+    over = median(s.policy["iteration_s"] / s.policy["fluid_bound_s"] for s in each.samples)
+    over_said = "" if over is None else f", but a step takes {digits(over, 3)} times the bound"
+    if claim.quantity == "accuracy":
+        over_said += f", and {policy_name(claim.policy)} needs {_count(median(_steps(each)))} steps"
+    return f"{head}. At {at} it would be {shown(claim, bound)}{over_said}."
+
+
+def _steps(each: Found) -> list[float | None]:
+    return [s.policy["steps_to_accuracy"] for s in each.samples]
 
 
 def table(found: Mapping[str, Any]) -> Table:
@@ -298,7 +321,7 @@ def table(found: Mapping[str, Any]) -> Table:
     made = Table(box=None, pad_edge=False)
     for name in ("headline", "policies", "figure"):
         made.add_column(name)
-    for name in ("paper", "min", "median", "max", "reached"):
+    for name in ("paper", "min", "median", "max", "reached", "at best"):
         made.add_column(name, justify="right")
     for headline in found["headlines"]:
         for claim in headline["claims"]:
@@ -308,7 +331,9 @@ def table(found: Mapping[str, Any]) -> Table:
                 "–" if n is None else f"{n:.2f}×" if is_speedup else percent(n if abs(n) >= LEAST else 0.0)
                 for n in (claim["paper"], ours["min"], ours["median"], ours["max"])
             ]
+            fair = claim.get("ours_at_best", {}).get("median")
             reached = "–" if claim["reached"] is None else f"{claim['reached']} of {ours['runs']}"
             who = f"{policy_name(claim['policy'])} : {policy_name(claim['baseline'])}"
-            made.add_row(headline["title"], who, claim["quantity"].replace("_", " "), *cells, reached)
+            made.add_row(headline["title"], who, claim["quantity"].replace("_", " "), *cells, reached,
+                         "–" if fair is None else percent(fair))  # fmt: skip
     return made

@@ -1,5 +1,6 @@
 """The runs behind the headlines, as points that can run anywhere, and the results for each claim."""
 
+import dataclasses
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,21 +8,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sa_atp.lab import policies
 from sa_atp.lab.backends import runner
+from sa_atp.lab.parameters.parameter_worker import DivergedError
 from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import stats
 from sa_atp.lab.reproduce.settings import Claim, Headline, Setting
 from sa_atp.lab.runs import tuning
 from sa_atp.lab.runs.points import Point
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.protocol.job.errors import NonFiniteError
+from sa_atp.steps.parallel import POINTS
 
 Measured = dict[str, Any]
 """The measurements of one policy in one run: see `measure`."""
+TIMES = {"iteration": "iteration_s", "sample": "sample_s", "accuracy": "time_to_accuracy_s"}
+"""The measurement of each quantity of a claim."""
 Compute = Callable[[Sequence[Point]], Mapping[str, Any]]
 """Computes points. Returns: their results by name."""
+PARALLEL = POINTS[1:]
+"""Numbers of micro-batches at a time that are tried for a baseline, besides one."""
 DIVERGED: Measured = {
     "iteration_s": None,
+    "sample_s": None,
     "fluid_bound_s": None,
     "accuracy": 0.0,
     "time_to_accuracy_s": None,
@@ -37,13 +47,14 @@ WORK = "sa_atp.lab.reproduce.points:measure"
 def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     """Runs a plan in virtual time; see runs.points. Args: arguments: plan: its tables; where: its name in messages.
 
-    Returns: for each policy `iteration_s` (mean), `fluid_bound_s`, `accuracy` (held out, at the end; None: no
-    training), `time_to_accuracy_s` and `steps_to_accuracy` (None: not reached), `helped`, `sums_checked`, `sums_wrong`.
+    Returns: for each policy `iteration_s` (mean), `sample_s` (that over the samples of an update), `fluid_bound_s`,
+        `accuracy` (held out, at the end; None: no training), `time_to_accuracy_s` and `steps_to_accuracy` (None: not
+        reached), `helped`, `sums_checked`, `sums_wrong`.
     """
     plan = plan_files.parse_tables(arguments["plan"], arguments["where"])
     try:
         result = runner.run(plan, arguments["where"], Path(), Progress())
-    except NonFiniteError:
+    except (NonFiniteError, DivergedError):
         if len(plan.run.policies) > 1:
             raise
         return {plan.run.policies[0]: dict(DIVERGED)}  # the learning rate is too large
@@ -53,6 +64,7 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
         there = next((e for e in run.evaluations if e.accuracy >= plan.run.target_accuracy), None)
         found[policy.policy] = {
             "iteration_s": policy.mean_s,
+            "sample_s": policy.mean_s and policy.mean_s / (shards_of(plan, policy.policy) * plan.job.batch_size),
             "fluid_bound_s": policy.fluid_bound_s,
             "accuracy": run.evaluations[-1].accuracy if run.evaluations else None,
             "time_to_accuracy_s": there.time_s if there else None,
@@ -64,6 +76,11 @@ def measure(arguments: dict[str, Any]) -> dict[str, Measured]:
     return found
 
 
+def shards_of(plan: Plan, policy: str) -> int:
+    """Number of shards in an update."""
+    return policies.find(policy).shards(plan)
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The measurements of a policy and its baseline with one seed."""
@@ -71,13 +88,29 @@ class Sample:
     seed: int
     policy: Measured
     baseline: Measured
+    fewest_steps: int | None = None
+    """The fewest steps to the accuracy that any policy needed in this setting with this seed; None: none reached it."""
 
     def ratio(self, quantity: str) -> float | None:
         """Time of the policy over that of its baseline; None: one of them did not reach the accuracy."""
-        key = "iteration_s" if quantity == "iteration" else "time_to_accuracy_s"
+        key = TIMES[quantity]
         if not self.policy[key] or not self.baseline[key]:
             return None
         return float(self.policy[key] / self.baseline[key])
+
+    def bound_ratio(self, quantity: str) -> float | None:
+        """The least ratio that the fluid bound (all work over all speed) allows.
+
+        A time to accuracy is bounded by the fewest steps that any policy needed, each as long as the fluid bound.
+        """
+        bound, baseline = self.policy["fluid_bound_s"], self.baseline[TIMES[quantity]]
+        if not bound or not baseline:
+            return None
+        if quantity == "accuracy":
+            return bound * self.fewest_steps / baseline if self.fewest_steps else None
+        if quantity == "sample":
+            return float(bound / self.policy["iteration_s"] * self.policy["sample_s"] / baseline)
+        return float(bound / baseline)
 
     def of_steps(self) -> float | None:
         """Ratio of the steps to the accuracy to those of the baseline."""
@@ -93,6 +126,10 @@ class Found:
     samples: tuple[Sample, ...]
     rates: Mapping[str, float]
     """Tuned learning rates, by policy."""
+    parallel: int = 1
+    """How many micro-batches at a time are best for the baseline."""
+    at_best: tuple[Sample, ...] = ()
+    """The samples with the baseline at its best; empty: not compared."""
 
 
 def tuning_points(headline: Headline, seed: int, steps: int | None) -> dict[tuple[str, str, float], Point]:
@@ -140,6 +177,34 @@ def tuned_rates(
     return {key: tuning.best(tried).learning_rate for key, tried in trials.items()}
 
 
+def parallel_points(
+    headline: Headline, seed: int, steps: int | None, rates: Mapping[tuple[str, str], float]
+) -> dict[tuple[str, str, int], Point]:
+    """The runs that find how many micro-batches at a time are best, by setting, policy and number."""
+    found = {}
+    for setting in tuned_settings(headline):
+        for policy in baselines_at_best(headline, setting):
+            for parallel in PARALLEL:
+                plan = setting.plan([policy], seed, steps)
+                found[setting.name, policy, parallel] = parallel_point(
+                    headline, setting, policy, rates[setting.name, policy], parallel, plan
+                )
+    return found
+
+
+def parallel_point(headline: Headline, setting: Setting, policy: str, rate: float, parallel: int, plan: Plan) -> Point:
+    """A run of one policy with so many micro-batches at a time."""
+    plan = tuning.with_rate(plan, policy, rate)
+    plan = dataclasses.replace(plan, job=dataclasses.replace(plan.job, parallel=parallel))
+    name = f"{headline.name}: {setting.key}: {policy}, {parallel} at a time, rate {rate:g}, seed {plan.run.seed}"
+    return Point(name, WORK, {"plan": plan.as_dict(), "where": f"reproduce, {setting.name}"})
+
+
+def baselines_at_best(headline: Headline, setting: Setting) -> list[str]:
+    """The baselines of a setting that are compared with their best number of micro-batches at a time, each once."""
+    return list(dict.fromkeys(c.baseline for c in headline.claims if c.at_best and setting in c.settings))
+
+
 def run_points(
     headline: Headline, seeds: Sequence[int], steps: int | None, rates: Mapping[tuple[str, str], float]
 ) -> dict[tuple[str, int, str], Point]:
@@ -163,27 +228,74 @@ def find(
 ) -> list[list[Found]]:
     """Runs all points of a headline. Returns: for each claim, its results. Raises: SaAtpError."""
     tried = tuning_points(headline, tuning_seed, steps)
-    rates = tuned_rates(tried, compute(list(tried.values()))) if tried else {}
+    tuned = compute(list(tried.values())) if tried else {}
+    rates = tuned_rates(tried, tuned)
+    best = _best_parallel(headline, tuning_seed, steps, rates, tried, tuned, compute)
     points = run_points(headline, seeds, steps, rates)
-    results = compute(list({point.name: point for point in points.values()}.values()))
+    fast = {
+        (setting.key, seed, policy): parallel_point(
+            headline, setting, policy, rates[setting.name, policy], best[setting.name, policy],
+            setting.plan([policy], seed, steps),
+        )
+        for setting in tuned_settings(headline)
+        for policy in baselines_at_best(headline, setting)
+        for seed in seeds
+        if best[setting.name, policy] > 1
+    }  # fmt: skip
+    results = compute(list({point.name: point for point in [*points.values(), *fast.values()]}.values()))
 
-    def measured(setting: Setting, seed: int, policy: str) -> Measured:
-        return dict(results[points[setting.key, seed, policy].name][policy])
+    def measured(of: Mapping[tuple[str, int, str], Point], setting: Setting, seed: int, policy: str) -> Measured:
+        return dict(results[of[setting.key, seed, policy].name][policy])
+
+    def fewest(setting: Setting, seed: int) -> int | None:
+        sides = [measured(points, setting, seed, policy) for policy in policies_of(headline, setting)]
+        return min((side["steps_to_accuracy"] for side in sides if side["steps_to_accuracy"]), default=None)
+
+    def samples(claim: Claim, setting: Setting, of: Mapping[tuple[str, int, str], Point]) -> tuple[Sample, ...]:
+        return tuple(
+            Sample(
+                seed,
+                measured(points, setting, seed, claim.policy),
+                measured(of, setting, seed, claim.baseline),
+                fewest(setting, seed),
+            )
+            for seed in seeds
+        )
 
     return [
         [
             Found(
                 setting,
-                tuple(
-                    Sample(seed, measured(setting, seed, claim.policy), measured(setting, seed, claim.baseline))
-                    for seed in seeds
-                ),
+                samples(claim, setting, points),
                 {p: rates[setting.name, p] for p in (claim.baseline, claim.policy)} if setting.tuned else {},
+                best.get((setting.name, claim.baseline), 1),
+                samples(claim, setting, points | fast) if claim.at_best else (),
             )
             for setting in claim.settings
         ]
         for claim in headline.claims
     ]
+
+
+def _best_parallel(
+    headline: Headline,
+    seed: int,
+    steps: int | None,
+    rates: Mapping[tuple[str, str], float],
+    tried: Mapping[tuple[str, str, float], Point],
+    tuned: Mapping[str, Any],
+    compute: Compute,
+) -> dict[tuple[str, str], int]:
+    """By setting and baseline: the number of micro-batches at a time with which the accuracy is reached soonest."""
+    points = parallel_points(headline, seed, steps, rates)
+    results = compute(list(points.values())) if points else {}
+    times: dict[tuple[str, str], dict[int, float]] = {}
+    for (setting, policy, parallel), point in points.items():
+        alone = tuned[tried[setting, policy, rates[setting, policy]].name][policy]["time_to_accuracy_s"]
+        time = results[point.name][policy]["time_to_accuracy_s"]
+        of = times.setdefault((setting, policy), {1: math.inf if alone is None else alone})
+        of[parallel] = math.inf if time is None else time
+    return {key: min(of, key=lambda n: (of[n], n)) for key, of in times.items()}
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -205,16 +317,16 @@ def median(numbers: Iterable[float | None]) -> float | None:
     return statistics.median(known) if known else None
 
 
+def values_at_best(claim: Claim, found: Iterable[Found]) -> list[float]:
+    """The same against the baseline at its best."""
+    ratios = [sample.ratio(claim.quantity) for each in found for sample in each.at_best]
+    return [value(claim, ratio) for ratio in ratios if ratio is not None]
+
+
 def limit(claim: Claim, each: Found) -> float | None:
-    """The claim's value at the fluid bound (all work over all speed), median over seeds."""
-    middle = bound_ratio(each)
+    """The claim's value at the bound (see `Sample.bound_ratio`), median over seeds."""
+    middle = median(sample.bound_ratio(claim.quantity) for sample in each.samples)
     return None if middle is None else value(claim, middle)
-
-
-def bound_ratio(each: Found) -> float | None:
-    """The fluid bound of the policy over the time of the baseline's step, median over seeds."""
-    sides = [(s.policy["fluid_bound_s"], s.baseline["iteration_s"]) for s in each.samples]
-    return median(bound / step for bound, step in sides if bound and step)
 
 
 def sums_wrong(found: Iterable[Found]) -> int:

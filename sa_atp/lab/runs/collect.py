@@ -47,7 +47,9 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     pattern = straggler_pattern(plan)
     shard_us = plan.job.shard_us * kind.shards(plan) / plan.topology.workers
     steps = range(min(plan.run.warm_up, plan.run.steps - 1), plan.run.steps)
-    run.fluid_bound_s = sum(pattern.fluid_bound_us(step, shard_us) for step in steps) / len(steps) / 1e6
+    gains = [kind.most_gain(plan, rank) for rank in range(plan.topology.workers)]
+    bounds_us = [pattern.fluid_bound_us(step, shard_us, gains.__getitem__) for step in steps]
+    run.fluid_bound_s = sum(bounds_us) / len(steps) / 1e6
     return run
 
 
@@ -89,8 +91,10 @@ def _iteration(
         if first[step, shard, micro_batch] == (end_us, shard != rank, rank)
     ]
     seconds: dict[str, float] = defaultdict(float)
-    for kind, start, end, _ in record["activities"]:
-        seconds[kind] += (end - start) / 1e6
+    until = 0
+    for kind, start, end, _ in record["activities"]:  # time in which several tasks are computed counts once
+        seconds[kind] += max(0, end - max(start, until)) / 1e6
+        until = max(until, end)
     total = (record["end_us"] - record["start_us"]) / 1e6
     compute, help_, send = seconds["compute"] + seconds["pause"], seconds["help"], seconds["send"]
     return Iteration(
@@ -106,7 +110,7 @@ def _iteration(
         micro_batches=sum(shard == rank for shard in counted),
         helped=sum(shard != rank for shard in counted),
         end_s=(record["end_us"] - origin_us) / 1e6,
-        samples=record.get("samples") or batch_size,
+        samples=batch_size if record.get("samples") is None else record["samples"],
         unused=len(record["pieces"]) - len(counted) + record["dropped"],
         is_finished=record["is_finished"],
     )

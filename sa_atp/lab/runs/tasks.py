@@ -8,7 +8,7 @@ import numpy as np
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
-from sa_atp.steps.device import CpuDevice, Device
+from sa_atp.steps.device import CpuDevice, Device, SharedDevice
 from sa_atp.steps.step import DealtWorkload
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import LinkContention, StragglerPattern
@@ -42,6 +42,14 @@ def make_device(plan: Plan) -> Device:
         share = min(1.0, plan.job.cpu_share)
         return CpuDevice(round(plan.job.compute_us_per_sample * share), round(plan.job.compute_us_per_pass * share))
     return Device(plan.job.compute_us_per_sample, plan.job.compute_us_per_pass)
+
+
+def make_shared_device(plan: Plan, rank: int, most: int) -> Device:
+    """A worker's device in real time. Args: most: the most tasks that it may have to compute at a time."""
+    if most == 1 or plan.job.device == "cpu":
+        return make_device(plan)
+    job = plan.job
+    return SharedDevice(job.compute_us_per_sample, job.compute_us_per_pass, curve=job.parallel_curve(rank))
 
 
 def straggler_pattern(plan: Plan) -> StragglerPattern:
@@ -103,6 +111,7 @@ def make_workload(plan: Plan, repetition: int) -> JobWorkload:
         batch_size=plan.job.batch_size,
         micro_batches=plan.job.micro_batches,
         learning_rate=plan.job.learning_rate,
+        momentum=plan.job.momentum,
     )
 
 

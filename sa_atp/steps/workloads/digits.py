@@ -5,6 +5,7 @@ gradient for a micro-batch as its owner.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,14 @@ class DigitsCnn:
     """A model, its data and its optimiser, identical on every worker."""
 
     def __init__(
-        self, *, seed: int, world_size: int, batch_size: int, micro_batches: int, learning_rate: float
+        self,
+        *,
+        seed: int,
+        world_size: int,
+        batch_size: int,
+        micro_batches: int,
+        learning_rate: float,
+        momentum: float = 0.9,
     ) -> None:
         import torch
         from sklearn.datasets import load_digits
@@ -65,7 +73,7 @@ class DigitsCnn:
                     nn.init.zeros_(layer.bias)
         self._loss = nn.CrossEntropyLoss(reduction="sum")
         self._parameters = list(self.model.parameters())
-        self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=0.9)
+        self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=momentum)
         self.values = sum(p.numel() for p in self._parameters)
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
@@ -80,7 +88,10 @@ class DigitsCnn:
         import torch
 
         chosen = torch.from_numpy(self._samples(step, samples))
-        torch.manual_seed(int(np.random.SeedSequence([self.seed, step, shard, micro_batch]).generate_state(1)[0]))
+        # the CPU's generator: torch.manual_seed also notes the seed for each kind of device, with a formatted stack
+        torch.default_generator.manual_seed(
+            int(np.random.SeedSequence([self.seed, step, shard, micro_batch]).generate_state(1)[0])
+        )
         self.model.train()
         self.model.zero_grad(set_to_none=True)
         loss = self._loss(self.model(self._images[chosen]), self._labels[chosen])
@@ -154,10 +165,16 @@ class DigitsCnn:
         places = step * self.world_size * self.batch_size + np.arange(samples.start, samples.stop)
         found = np.empty(len(places), np.int64)
         for epoch in np.unique(places // total):
-            order = np.random.default_rng([self.seed, 0xE0, int(epoch)]).permutation(total)
+            order = _order(self.seed, int(epoch), total)
             now = places // total == epoch
             found[now] = order[places[now] % total]
         return found
+
+
+@lru_cache(maxsize=8)
+def _order(seed: int, epoch: int, total: int) -> Indices:
+    """The order of the training samples in an epoch."""
+    return np.random.default_rng([seed, 0xE0, epoch]).permutation(total)
 
 
 def _gradient(parameter: Any) -> Values:

@@ -15,6 +15,7 @@ from sa_atp.lab.parameters.rules.messages import CancelReply, Gave, Transfer
 from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
 from sa_atp.lab.parameters.rules.store import Store, VersionMeans
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+from sa_atp.steps.parallel import MOST_TASKS, NO_GAIN, Curve
 
 SCHEDULES = settings(max_examples=20)
 seeds = st.integers(0, 2**32 - 1)
@@ -22,8 +23,17 @@ sizes = st.integers(1, 5)
 bounds = st.integers(0, 4)
 
 
-def terms(workers: int, *, bound: int = 0, micro_batches: int = 4, clocks: int = 6, rate: float = 0.1) -> Terms:
-    return Terms(world_size=workers, micro_batches=micro_batches, learning_rate=rate, bound=bound, clocks=clocks)
+GAIN = (1.0, 1.5, 2.0, 2.5)
+
+
+def terms(
+    workers: int, *, bound: int = 0, micro_batches: int = 4, clocks: int = 6, rate: float = 0.1, parallel: int = 1,
+    curve: Curve | None = None,
+) -> Terms:  # fmt: skip
+    return Terms(
+        world_size=workers, micro_batches=micro_batches, learning_rate=rate, bound=bound, clocks=clocks,
+        parallel=parallel, curves=(curve,) * workers if curve else (),
+    )  # fmt: skip
 
 
 def plain(workers: int) -> Callable[[int], WorkerRules]:
@@ -163,10 +173,12 @@ def test_helper_groups_are_a_circle() -> None:
 
 
 @SCHEDULES
-@given(seeds, st.integers(2, 5), st.sampled_from([None, 0, 1, 3]))
-def test_falcon_transfers_only_blocked_tasks_and_loses_none(seed: int, workers: int, bound: int | None) -> None:
+@given(seeds, st.integers(2, 5), st.sampled_from([None, 0, 1, 3]), st.sampled_from([None, GAIN]))
+def test_falcon_transfers_only_blocked_tasks_and_loses_none(
+    seed: int, workers: int, bound: int | None, curve: Curve | None
+) -> None:
     """Args: bound: None: enforced."""
-    some = terms(workers, bound=bound or 0, micro_batches=8)
+    some = terms(workers, bound=bound or 0, micro_batches=8, curve=curve)
     rules = EnforcedFalconRules(some) if bound is None else FalconRules(some)
     run = Training(
         rules, lambda rank: FalconWorker(rank, workers), seed=seed, task_us=uneven(seed), longest_us=3000
@@ -192,7 +204,7 @@ def test_falcon_deals_in_proportion_to_speed() -> None:
     run = Training(
         rules, lambda rank: FalconWorker(rank, 4), task_us=lambda rank, *_: 4000 if rank == 3 else 1000
     ).run()
-    assert sorted(rules.parallelism()) in ([4, 20, 20, 20], [5, 19, 20, 20])
+    assert sorted(rules.task_counts()) in ([4, 20, 20, 20], [5, 19, 20, 20])
     ends = np.diff([s.at_us for s in run.snapshots])
     assert ends[-1] < 22_000  # 64 tasks at 3.25 a millisecond are 19.7 ms; alone the straggler takes 64
     assert rules.transferred > 0
@@ -215,3 +227,87 @@ def test_enforced_synchronisation_applies_clocks_as_a_whole() -> None:
         task_us=lambda rank, *_: 1000 * (1 + rank),
     ).run()  # fmt: skip
     assert len({each.values.tobytes() for each in run.taken}) == 6 + 1  # and before the first clock is complete
+
+
+# --- several tasks at a time ----------------------------------------------------------------------------------------------
+
+
+@SCHEDULES
+@given(seeds, st.integers(2, 5), st.integers(1, MOST_TASKS), st.sampled_from(["ssp", "flexrr"]))
+def test_with_several_tasks_at_a_time_every_sample_counts_once(
+    seed: int, workers: int, parallel: int, name: str
+) -> None:
+    some = terms(workers, bound=1, micro_batches=8, parallel=parallel, curve=GAIN)
+    make = plain(workers) if name == "ssp" else lambda rank: Reassignment(rank, workers)
+    run = Training(
+        SspRules(some), make, seed=seed, task_us=uneven(seed), longest_us=3000,
+        pause_us=lambda rank, clock: 2000 if (rank + clock) % 3 == 0 else 0,
+    ).run()  # fmt: skip
+    run.whole_clocks()
+    for records in run.records:
+        for record in records:
+            computing = [(a.start_us, 1) for a in record.activities if a.kind in ("compute", "help")]
+            computing += [(a.end_us, -1) for a in record.activities if a.kind in ("compute", "help")]
+            under_way = np.cumsum([change for _, change in sorted(computing)])
+            assert under_way.max(initial=0) <= parallel
+
+
+def test_a_clock_takes_as_long_as_its_gain_says() -> None:
+    """Eight tasks of 1 ms take 8 ms one at a time, and 8 / gain(n) with n at a time."""
+    times = {}
+    for parallel in (1, 2, 4, 8):
+        some = terms(1, micro_batches=8, clocks=1, parallel=parallel, curve=GAIN)
+        run = Training(SspRules(some), plain(1), longest_us=0).run()
+        times[parallel] = run.seconds
+    assert times == pytest.approx({1: 0.008, 2: 0.008 / 1.5, 4: 0.004, 8: 0.0032}, abs=4e-6)
+
+
+@SCHEDULES
+@given(seeds, st.integers(2, 5))
+def test_without_a_gain_falcon_computes_one_at_a_time(seed: int, workers: int) -> None:
+    """Message by message, a curve without a gain and no curve are the same."""
+    said = []
+    for curve in (None, NO_GAIN):
+        rules = EnforcedFalconRules(terms(workers, micro_batches=8, curve=curve))
+        run = Training(rules, lambda rank: FalconWorker(rank, workers), seed=seed, task_us=uneven(seed)).run()
+        assert list(rules.parallelism()) == [1] * workers
+        said.append((run.said, run.seconds, [each.values.tobytes() for each in run.taken]))
+    assert said[0] == said[1]
+
+
+def test_falcon_gives_a_straggler_fewer_tasks_at_a_time() -> None:
+    rules = EnforcedFalconRules(terms(4, micro_batches=8, clocks=8, curve=GAIN))
+    run = Training(
+        rules, lambda rank: FalconWorker(rank, 4), task_us=lambda rank, *_: 4000 if rank == 3 else 1000
+    ).run()
+    found = rules.parallelism()
+    assert found[3] < min(found[:3])
+    alone = Training(
+        EnforcedFalconRules(terms(4, micro_batches=8, clocks=8)), lambda rank: FalconWorker(rank, 4),
+        task_us=lambda rank, *_: 4000 if rank == 3 else 1000,
+    ).run()  # fmt: skip
+    last, last_alone = (np.diff([s.at_us for s in each.snapshots])[-1] for each in (run, alone))
+    assert last < 0.7 * last_alone
+
+
+def test_falcon_begins_fewer_tasks_where_any_worker_may_be_slow() -> None:
+    """A task that is begun cannot be transferred: if stragglers change from clock to clock, it has fewer under way."""
+
+    def in_turn(slowness: int) -> Callable[[int, int, random.Random], int]:
+        return lambda rank, clock, _: 1000 * (slowness if clock % 4 == rank else 1)
+
+    chosen = []
+    for slowness in (1, 12):
+        rules = EnforcedFalconRules(terms(4, micro_batches=8, clocks=10, curve=GAIN))
+        Training(rules, lambda rank: FalconWorker(rank, 4), task_us=in_turn(slowness)).run()
+        chosen.append(list(rules.parallelism()))
+    assert min(chosen[0]) == MOST_TASKS
+    assert max(chosen[1]) < MOST_TASKS
+
+
+def test_devices_may_have_gains_of_their_own() -> None:
+    some = Terms(world_size=2, micro_batches=8, learning_rate=0.1, clocks=6, curves=(GAIN, NO_GAIN))
+    rules = EnforcedFalconRules(some)
+    Training(rules, lambda rank: FalconWorker(rank, 2)).run()
+    assert rules.parallelism()[0] > 1 == rules.parallelism()[1]
+    assert rules.task_counts()[0] > rules.task_counts()[1]

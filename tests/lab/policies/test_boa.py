@@ -86,6 +86,20 @@ def test_with_help_too(static: dict[str, PolicyRun]) -> None:
     assert step_s(static["sa-atp+boa"], 7) < 0.2
 
 
+def test_a_device_that_costs_more_than_it_brings_is_left_out() -> None:
+    """Its fixed time of a pass is longer than the others need for everything; with boa.least = 0 it has no samples, and its
+    rank is still in every sum. With 1 each step waits for its one sample.
+    """
+    overrides = (
+        'run.policies=["boa"]', "run.steps=6", "job.speeds=[1,1,0.02]", "job.compute_us_per_pass=2000",
+        "job.micro_batches=2",
+    )  # fmt: skip
+    without, with_ = run(*overrides, "boa.least=0")["boa"], run(*overrides)["boa"]
+    assert sizes_of(without)[-1] == (51, 51, 0)
+    assert sizes_of(with_)[-1] == (51, 50, 1)
+    assert step_s(without, 5) < 0.7 * step_s(with_, 5)
+
+
 def test_helped_parts_count_at_the_workers_own_speed() -> None:
     told = np.array([10, 0, 20_000, 0, 0, 0, 4, 1, 0], np.float32)
     assert measurements(told, [20, 30, 4]) == [Measured(20, 0.04), None, Measured(4, 0.065536)]

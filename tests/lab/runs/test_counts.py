@@ -97,5 +97,8 @@ def test_where_parameters_are_on_a_server_the_run_adds_up(policy: str) -> None:
     last_us = max(i.end_us for i in run.intervals)
     for rank in range(4):  # until the job is over, there is nothing of which it is not known what it was
         spans = sorted((i.start_us, i.end_us) for i in run.intervals if i.worker == rank)
-        assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
-        assert last_us - spans[-1][1] < 5_000
+        ends = list(itertools.accumulate((end for _, end in spans), max))
+        assert all(start <= end for end, (start, _) in zip(ends, spans[1:], strict=False))
+        if policy != "falcon":  # which computes several tasks at a time
+            assert all(start == end for end, (start, _) in zip(ends, spans[1:], strict=False))
+        assert last_us - ends[-1] < 5_000

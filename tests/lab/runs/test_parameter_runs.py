@@ -68,7 +68,11 @@ def test_every_policy_takes_its_steps_and_every_update_is_checked(runs: dict[str
     assert run.sums_wrong == 0
     # a row's activities are its time, without a gap
     for each in run.iterations:
-        covered = sum(i.end_us - i.start_us for i in run.intervals if (i.worker, i.step) == (each.worker, each.step))
+        covered = until = 0  # time in which several tasks are computed counts once
+        of_step = [i for i in run.intervals if (i.worker, i.step) == (each.worker, each.step)]
+        for i in sorted(of_step, key=lambda i: (i.start_us, i.end_us)):
+            covered += max(0, i.end_us - max(until, i.start_us))
+            until = max(until, i.end_us)
         assert covered == round(1e6 * each.iteration_s)
 
 
@@ -158,9 +162,11 @@ def train(service: ParameterService, plan: Plan, policy: str) -> list[dict[str, 
     return found
 
 
+@pytest.mark.parametrize("parallel", [1, 4])
 @pytest.mark.parametrize("name", ["ssp", "flexrr", "dynsgd", "falcon"])
-def test_the_same_over_grpc(service: ParameterService, name: str) -> None:
-    plan = plan_of(f'run.policies=["{name}"]')
+def test_the_same_over_grpc(service: ParameterService, name: str, parallel: int) -> None:
+    """With several tasks at a time a worker computes in threads."""
+    plan = plan_of(f'run.policies=["{name}"]', f"job.parallel={parallel}")
     workers = train(service, plan, name)
     run = collect(plan, name, 0, workers)
     assert len(run.step_ends_s) == 4
@@ -195,6 +201,18 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
         ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
         ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
         ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),
+        (
+            "job.parallel_gain=[1,2,3]",
+            r"job.parallel_gain = \[1.0, 2.0, 3.0\]: expected the throughput with 1, 2, 4 and 8",
+        ),
+        ("job.parallel_gain=[1,2,4,9]", r"job.parallel_gain = .*each at most so many times"),
+        ("job.worker_parallel_gain=[[1,1,1,1]]", r"job.worker_parallel_gain has 1 row for 3 workers"),
+        (
+            'job.worker_parallel_gain=[[1,1,1,1],["a",1,1,1],[1,1,1,1]]',
+            r"job.worker_parallel_gain\[1\] = .*four numbers",
+        ),
+        ("job.worker_parallel_gain=[1,1,1]", r"job.worker_parallel_gain = 1: expected a list"),
+        ("job.parallel=9", r"job.parallel = 9: expected 1 to 8"),
         ("network.loss=0.1", r"ssp, asp.*: simulated without packets .* network.\* to 0"),
     ],
 )
@@ -202,6 +220,35 @@ def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
     with pytest.raises(UserError, match=says) as refused:
         simulated.check(plan_of(f"run.policies={NAMES}", override))
     assert "\n" not in str(refused.value)
+
+
+def test_policies_that_compute_one_at_a_time_refuse_more() -> None:
+    with pytest.raises(UserError, match=r"job.parallel = 2: policy atp computes one .* expected 1, or sync-opt, ssp"):
+        plan_of('run.policies=["atp"]', "job.parallel=2")
+
+
+@pytest.mark.parametrize("network", ["packets", "flows"])
+def test_sync_opt_computes_several_at_a_time(network: str) -> None:
+    """Its steps are as much shorter as the device's gain says, with packets and with flows; the sums are the same."""
+    plans = [
+        plan_of(
+            'run.policies=["sync-opt"]', f"sim.network={network}", f"job.parallel={n}", "job.parallel_gain=[1,1.6,2,2]"
+        )
+        for n in (1, 2, 4)
+    ]
+    one, two, four = (simulate(plan)[0] for plan in plans)
+    assert (one.sums_wrong, two.sums_wrong, four.sums_wrong) == (0, 0, 0)
+    ends = [max(i.end_s for i in run.iterations) for run in (one, two, four)]
+    assert ends[1] == pytest.approx(ends[0] / 1.6, rel=0.05)
+    assert ends[2] == pytest.approx(ends[0] / 2, rel=0.05)
+
+
+def test_no_gain_changes_nothing() -> None:
+    """With devices that gain nothing, results are those of one task at a time, byte for byte."""
+    flat = plan_of(f"run.policies={NAMES}", "job.parallel_gain=[1,1,1,1]")
+    rows = [[1, 1, 1, 1]] * 3
+    same = plan_of(f"run.policies={NAMES}", f"job.worker_parallel_gain={rows}")
+    assert [repr(run) for run in simulate(flat)] == [repr(run) for run in simulate(same)]
 
 
 def test_the_fastest_learning_rate_wins() -> None:

@@ -7,6 +7,7 @@ from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules,
 from sa_atp.lab.parameters.rules.rules import Rules
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.policies.policy import ParameterPolicy, PlanTables
+from sa_atp.steps.parallel import MOST_TASKS, most_gain
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,9 +26,9 @@ class Falcon(ParameterPolicy):
     name = "falcon"
     title = "Falcon"
     summary = (
-        "The server measures each worker's speed, deals a clock's tasks in proportion, and moves tasks that a straggler "
-        "has not begun to the worker that will finish first; an update is the mean over the clock's tasks (falcon.sync "
-        "says when it is applied)."
+        "The server measures each worker's speed, deals a clock's tasks in proportion, says how many of them each worker "
+        "computes at a time, and moves tasks that a straggler has not begun to the worker that will finish first; an "
+        "update is the mean over the clock's tasks (falcon.sync says when it is applied)."
     )
     source = (
         "Zhou et al., Falcon: Addressing Stragglers in Heterogeneous Parameter Server via Multiple Parallelism, IEEE "
@@ -42,6 +43,10 @@ class Falcon(ParameterPolicy):
         if settings.sync == "enforced":
             return EnforcedFalconRules(self.terms(plan))
         return FalconRules(self.terms(plan, bound=settings.bound))
+
+    def most_parallel(self, plan: PlanTables) -> int:
+        curves = [plan.job.parallel_curve(rank) for rank in range(plan.topology.workers)]
+        return MOST_TASKS if any(most_gain(curve) > 1 for curve in curves) else 1
 
     def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
         return FalconWorker(rank, plan.topology.workers)

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from sa_atp.basics.arrays import Octets, Values
+from sa_atp.steps.parallel import MOST_TASKS
 
 SERVER = -1  # as a sender or a receiver, beside the workers' ranks
 Microseconds = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
@@ -86,13 +87,15 @@ class Arrived(ParamsMessage, frozen=True):
 # --- server to worker -------------------------------------------------------------------------------------------------
 
 
-class GoAhead(ParamsMessage, frozen=True):
+class GoAhead(ParamsMessage, frozen=True, omit_defaults=True):
     """The reply to Pull, with the parameters, float32[values]."""
 
     clock: int
     version: int
     """Number of updates in these parameters."""
     tasks: Tasks
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)] = 1
+    """How many of them to compute at a time."""
 
 
 class Applied(ParamsMessage, frozen=True):
@@ -105,10 +108,12 @@ class Over(ParamsMessage, frozen=True):
     """The job has ended; updates that are not applied yet do not count."""
 
 
-class JobFailed(ParamsMessage, frozen=True, tag="Failed"):
+class JobFailed(ParamsMessage, frozen=True, tag="Failed", omit_defaults=True):
     """The job has failed."""
 
     reason: str
+    not_finite: bool = False
+    """Whether a worker's values were NaN or infinite."""
 
 
 class GiveUp(ParamsMessage, frozen=True):
@@ -172,6 +177,10 @@ AnyMessage = ToServer | FromServer | AmongWorkers
 
 class MessageRefused(ValueError):
     """A worker sent a message that is not allowed at this time. The text does not name the worker."""
+
+
+class ValuesNotFinite(MessageRefused):
+    """A worker sent values that are NaN or infinite."""
 
 
 class Outgoing(NamedTuple):

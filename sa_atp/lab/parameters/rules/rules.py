@@ -7,6 +7,7 @@ from sa_atp.lab.parameters.rules.messages import AnyMessage, Outgoing, Tasks
 from sa_atp.lab.parameters.rules.replay import Rule
 from sa_atp.lab.parameters.rules.store import Additive, Merging, VersionMeans, WholeClocks
 from sa_atp.lab.parameters.rules.tasks import shard_of
+from sa_atp.steps.parallel import NO_GAIN, Curve
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,12 +21,19 @@ class Terms:
     """How many clocks a worker may be ahead of the slowest."""
     helpers: int = 0
     """How many workers may help each one; 0: all others."""
+    parallel: int = 1
+    """Tasks that each worker computes at a time, where the policy does not control it."""
+    curves: tuple[Curve, ...] = ()
+    """By rank: throughput with several tasks at a time (steps/parallel.py); empty: none has a gain."""
     clocks: int = 1
     """Length of the job: it is over when the parameters contain as many tasks as all workers have in so many clocks."""
 
     @property
     def tasks_of_clock(self) -> int:
         return self.world_size * self.micro_batches
+
+    def curve_of(self, rank: int) -> Curve:
+        return self.curves[rank] if self.curves else NO_GAIN
 
 
 class Rules:
@@ -58,6 +66,10 @@ class Rules:
     def tasks(self, rank: int, clock: int, now_us: int) -> Tasks:
         """The tasks of a worker in a clock that it begins now."""
         return shard_of(clock, rank, self.terms.micro_batches)
+
+    def parallel_of(self, rank: int) -> int:
+        """How many of the tasks of a clock, for which `tasks` was called, a worker computes at a time."""
+        return self.terms.parallel
 
     def observe(self, rank: int, message: AnyMessage, now_us: int) -> list[Outgoing]:
         """Sees a worker's message. Returns: messages to send because of it."""

@@ -21,6 +21,7 @@ from sa_atp.lab.parameters.rules.messages import (
     Push,
     Tasks,
     ToServer,
+    ValuesNotFinite,
 )
 from sa_atp.lab.parameters.rules.rules import Rules
 from sa_atp.lab.parameters.rules.store import Store
@@ -100,7 +101,7 @@ class ParamsServer:
         try:
             return self._take(rank, message, values, now_us)
         except (MessageRefused, TwiceError) as error:
-            return self.fail(f"rank {rank}: {error}")
+            return self.fail(f"rank {rank}: {error}", not_finite=isinstance(error, ValuesNotFinite))
 
     def forward(self, rank: int, to: int, message: AnyMessage) -> list[Outgoing]:
         """Checks a message from one worker to another. Returns: messages to send if it is not allowed; none: forward it."""
@@ -108,12 +109,13 @@ class ParamsServer:
             return []
         return self.fail(f"rank {rank}: a message {type(message).__name__} for rank {to}, which workers do not send")
 
-    def fail(self, reason: str) -> list[Outgoing]:
+    def fail(self, reason: str, *, not_finite: bool = False) -> list[Outgoing]:
         """Ends the job as failed. Returns: messages that tell all workers why."""
         if self.is_over:
             return []
         self.is_over, self.failure = True, reason
-        return [Outgoing(rank, JobFailed(reason=reason)) for rank in range(self.rules.terms.world_size)]
+        failed = JobFailed(reason=reason, not_finite=not_finite)
+        return [Outgoing(rank, failed) for rank in range(self.rules.terms.world_size)]
 
     def _take(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
         """Raises: MessageRefused, TwiceError; the state is unchanged then."""
@@ -202,7 +204,8 @@ class ParamsServer:
                 self._pulled[rank] = self.store.version
                 self._next[rank] = clock + 1
                 tasks = self.rules.tasks(rank, clock, now_us)
-                go = GoAhead(clock=clock, version=self.store.version, tasks=tasks)
+                parallel = self.rules.parallel_of(rank)
+                go = GoAhead(clock=clock, version=self.store.version, tasks=tasks, parallel=parallel)
                 answers.append(Outgoing(rank, go, self.store.values.copy()))
             else:
                 continue
@@ -211,9 +214,9 @@ class ParamsServer:
 
 
 def _check_finite(values: Values, what: str) -> None:
-    """Raises: Refused."""
+    """Raises: ValuesNotFinite."""
     bad = np.flatnonzero(~np.isfinite(values))
     if bad.size:
-        raise MessageRefused(
+        raise ValuesNotFinite(
             f"{what} {bad.size} of {values.size} values that are NaN or infinite, the first at index {bad[0]}"
         )
