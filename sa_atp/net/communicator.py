@@ -205,7 +205,8 @@ class Communicator(Asking):
     # --- sums ---------------------------------------------------------------------------------------------------------
 
     def all_reduce(self, array: Any, *, key: object | None = None, scale: float = 1.0) -> None:
-        """Replaces an array by its sum over all ranks. Every rank must call it in the same order with the same size.
+        """Replaces an array by its sum over all ranks. Every rank must call it in the same order with the same size, key
+        and scale.
 
         Args:
             array: np.ndarray of float32 or float16, or a dense CPU torch.Tensor of float32, float16 or bfloat16; any shape.

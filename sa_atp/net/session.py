@@ -169,7 +169,7 @@ class Session:
             sum_.future.set_exception(self.worker.error)
             return
         try:
-            sum_.operation = self.worker.begin(sum_.values, key, now_us)
+            sum_.operation = self.worker.begin(sum_.values, key, now_us, sum_.scale)
         except Exception as problem:
             sum_.future.set_exception(problem)
             raise

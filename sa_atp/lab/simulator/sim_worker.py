@@ -70,8 +70,8 @@ class SimWorker(Asking):
     def now_us(self) -> int:
         return self.clock.now_us
 
-    def begin(self, values: int, key: object | None = "gradient") -> Sum:
-        sum_ = self._session.new_sum(values, Future())
+    def begin(self, values: int, key: object | None = "gradient", scale: float = 1.0) -> Sum:
+        sum_ = self._session.new_sum(values, Future(), scale=scale)
         self._session.begin(sum_, key, self.clock.now_us)
         self._serve_soon()
         return sum_

@@ -78,7 +78,7 @@ class ValuesChangedError(TransportError):
 
 
 class MismatchError(TransportError):
-    """Ranks disagree about what they are summing: another order of operations, or another size."""
+    """Ranks disagree about what they are summing: another order of operations, another size, key or scale."""
 
 
 class NarrowPathError(TransportError):

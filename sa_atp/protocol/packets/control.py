@@ -104,12 +104,14 @@ class Alive(Message, frozen=True, tag="alive"):
     oldest: Seq
     """The oldest result that this rank may still ask for."""
     waiting: bool = False
-    """Whether sums are under way; the next three fields describe the oldest of them. (section 7.5)"""
+    """Whether sums are under way; the next five fields describe the oldest of them. (section 7.5)"""
     operation: Count | None = None
     values: Annotated[int, Meta(ge=1, le=1 << 40)] | None = None
     first: Seq | None = None
     predicted: bool = False
     """Whether its scale follows from an earlier sum with its key. (section 6.2)"""
+    tag: Octet | None = None
+    """That its fragments carry; ranks with the same number and size have others if keys or scales differ."""
     given: Bitmap = 0
     """Contributions to it that the program has handed to the transport; for the diagnosis of a stuck job."""
     held: Bitmap | None = None

@@ -257,6 +257,7 @@ class ServerLink:
             values=first.plan.values,
             first=first.first_seq,
             predicted=first.predicted,
+            tag=first.tag,
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,
             waits=self.waits.take(),

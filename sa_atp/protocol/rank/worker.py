@@ -87,18 +87,19 @@ class Worker:
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def begin(self, values: int, key: object | None, now_us: int) -> int:
+    def begin(self, values: int, key: object | None, now_us: int, scale: float = 1.0) -> int:
         """Starts an operation; every rank must start the same ones in the same order.
 
         Args:
             values: length of the tensor.
             key: names the tensor from step to step, so that its scale can be predicted; None: it is gathered.
+            scale: by which the program multiplies the sum; all ranks must say the same.
 
         Returns: the operation's number, for `contribute`.
         """
         if not self._operations.active():
             self._leaf.set_begun(False)  # what was known was of another step
-        index, first_seq = self._operations.begin(values, key)
+        index, first_seq = self._operations.begin(values, key, scale)
         if self._log is not nobody:  # a key's text is the program's to make
             self._log(SumBegun(index, values, None if key is None else str(key)))
         self._open_waiting(now_us)

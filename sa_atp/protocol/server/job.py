@@ -35,6 +35,7 @@ from sa_atp.protocol.server.sums import SumStore
 FAILURES_KEPT = 8  # the newest ones, for ranks that have not heard of them
 GO_ON = ("restarted", "refused")  # after these failures, ranks that still ask to join begin the next epoch
 SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs that are remembered
+ALIKE = "every rank must run the same operations, with the same sizes, keys and scales, in the same order"
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
 
@@ -55,6 +56,7 @@ class Position:
     first: int  # sequence number of its first fragment
     values: int
     predicted: bool  # whether its scale follows from an earlier sum with its key
+    tag: int | None  # that its fragments carry
 
     def disagreement(self, other: "Position", lanes: int, contribution_bits: int) -> str | None:
         """Why two ranks at these positions cannot be summing the same; None: they may be."""
@@ -74,6 +76,9 @@ class Position:
                     f"operation {self.operation} has a key that it had before for rank {known.rank}, "
                     f"and for rank {new.rank} it has none, or a new one"
                 )
+            if self.tag != other.tag and None not in (self.tag, other.tag):
+                ranks = f"for rank {self.rank} than for rank {other.rank}"
+                return f"operation {self.operation} has another key or scale {ranks}"
             return None
         ends = (self.first + Plan(self.values, lanes, contribution_bits).span) & SEQ_MASK
         if other.operation == self.operation + 1 and other.first != ends:
@@ -332,6 +337,7 @@ class Job:
             first=sign.first,
             values=sign.values,
             predicted=sign.predicted,
+            tag=sign.tag,
         )
         for other in self.members.values():
             problem = (
@@ -341,10 +347,7 @@ class Job:
             )
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))
-                return ranks, (
-                    f"{describe_ranks(ranks)} disagree about what they sum: {problem}; "
-                    "every rank must run the same operations, with the same sizes and keys, in the same order"
-                )
+                return ranks, (f"{describe_ranks(ranks)} disagree about what they sum: {problem}; {ALIKE}")
         return None
 
     def owing(self, waiting: Member) -> list[int]:

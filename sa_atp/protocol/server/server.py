@@ -61,7 +61,7 @@ from sa_atp.protocol.packets.status_messages import AskStats, Describe, JobStats
 from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
 from sa_atp.protocol.server import job_status, sums, work_requests
 from sa_atp.protocol.server.admission import Admission
-from sa_atp.protocol.server.job import REPLIES_KEPT, Job, Member, State
+from sa_atp.protocol.server.job import ALIKE, REPLIES_KEPT, Job, Member, State
 from sa_atp.protocol.server.lookout import Lookout
 from sa_atp.protocol.server.outbox import Outbox
 from sa_atp.protocol.server.registry import OVER
@@ -233,7 +233,7 @@ class ParameterServer:
             self._fail(
                 job, "mismatch", ranks,
                 f"{describe_ranks(ranks)} sums something else than the others at fragment {int(head['seq'][found])}: "
-                "every rank must run the same operations, with the same sizes and keys, in the same order",
+                f"{ALIKE}",
             )  # fmt: skip
             return
         if completed.any():

@@ -41,10 +41,10 @@ def ones(values: int, ranks: int, micro_batches: int = 1) -> Reduction:
 
 @pytest.fixture
 def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(*, loss: float = 0.0, **options: object) -> Cluster:
+    def made(*, loss: float = 0.0, levels: int = 1, **options: object) -> Cluster:
         options.setdefault("links", LinkSettings(loss=loss))
         options.setdefault("settings", ServerSettings(dead_after_us=DEAD_AFTER_US))
-        return Cluster(pipelines[:1], **options)  # type: ignore[arg-type]
+        return Cluster(pipelines[:1] if levels == 1 else pipelines, **options)  # type: ignore[arg-type]
 
     return made
 
@@ -483,7 +483,45 @@ def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Clust
     for error in run_until_failed(cluster, workers, 5.0 if loss else NOTICED_S):
         assert isinstance(error, MismatchError)
         assert "for rank 2 it has none, or a new one" in str(error)
-        assert "with the same sizes and keys, in the same order" in str(error)
+        assert "with the same sizes, keys and scales, in the same order" in str(error)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_ranks_that_exchange_two_tensors_of_one_size_are_told(make: Callable[..., Cluster], levels: int) -> None:
+    """Each has predicted the same scale for both: the sums looked right, and were those of different tensors."""
+    cluster = make(levels=levels)
+    workers = joined(cluster, 2)
+    for rank_order in (("weight", "bias"), ("weight", "bias")), (("weight", "bias"), ("bias", "weight")):
+        reductions = [ones(100, 2) for _ in range(2)]
+        for worker, order in zip(workers, rank_order, strict=True):
+            for reduction, key in zip(reductions, order, strict=True):
+                reduction.key = ("layer", 1, key)
+                reduction.start(worker)
+        if rank_order[0] == rank_order[1]:
+            cluster.run(lambda r=reductions: all(each.over for each in r), 5.0)  # type: ignore[misc]
+    for error in run_until_failed(cluster, workers, NOTICED_S):
+        assert isinstance(error, MismatchError)
+        assert "operation 2 has another key or scale for rank" in str(error)
+
+
+@pytest.mark.parametrize("key", [None, "tensor"])
+def test_ranks_that_multiply_a_sum_by_different_numbers_are_told(make: Callable[..., Cluster], key: str | None) -> None:
+    """One would have the mean, and the other one the sum."""
+    cluster = make()
+    workers = joined(cluster, 2)
+    for worker, scale in zip(workers, (0.5, 1.0), strict=True):
+        worker.contribute(worker.begin(100, key, scale=scale), [np.ones(100, np.float32)], 1 << worker.membership.rank)
+    for error in run_until_failed(cluster, workers, NOTICED_S):
+        assert isinstance(error, MismatchError)
+
+
+def test_a_tensors_name_is_the_same_in_every_process() -> None:
+    from sa_atp.protocol.rank.sums.progress import name_of
+
+    assert name_of(None, 1.0) == 0
+    assert name_of(("ddp", 3, 100), 0.5) == name_of(("ddp", np.int64(3), 100.0), np.float64(0.5))
+    assert name_of(object(), 1.0) == name_of(object(), 1.0), "its address differs from process to process"
+    assert len({name_of(key, scale) for key in (None, 0, "0", b"0", ("0",), ("0", None)) for scale in (0.5, 1.0)}) == 12
 
 
 # --- what cannot be summed --------------------------------------------------------------------------------------------

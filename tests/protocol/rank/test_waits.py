@@ -58,7 +58,7 @@ def test_the_longest_sign_of_life_fits() -> None:
     wait = Wait(1 << 40, LONGEST_WAIT_US, LONGEST_WAIT_US, LONGEST_WAIT_US)
     sign = Alive(
         oldest=(1 << 32) - 1, waiting=True, operation=1 << 40, values=1 << 40, first=(1 << 32) - 1, predicted=True,
-        given=ALL_BITS, held=ALL_BITS, waits=[wait] * MOST_WAITS,
+        tag=255, given=ALL_BITS, held=ALL_BITS, waits=[wait] * MOST_WAITS,
     )  # fmt: skip
     packet = encode(sign, request=(1 << 32) - 1, job=255, epoch=255)
     assert len(packet) <= MAX_BYTES

@@ -53,6 +53,7 @@ class Operation(Progress):
         contributions: int,
         histories: MutableMapping[object, History],
         key: object | None,
+        name: int = 0,
         buffers: Buffers,
         under_way: UnderWay,
         log: Log = nobody,
@@ -63,10 +64,11 @@ class Operation(Progress):
         contributions: how many contributions a sum has.
         histories: what is remembered between operations, by key.
         key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
+        name: see progress.name_of.
         buffers: where large arrays come from, and go back to by `release`.
         under_way: of all operations, which this counts itself in.
         """
-        super().__init__(first_seq, tag_of(index, plan.values))
+        super().__init__(first_seq, tag_of(index, plan.values, name))
         self._log = log
         self.index = index
         self.plan = plan

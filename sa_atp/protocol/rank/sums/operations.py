@@ -18,6 +18,7 @@ from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import History, Operation, WriteValues
+from sa_atp.protocol.rank.sums.progress import name_of
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 
@@ -29,6 +30,7 @@ class _Waiting:
     plan: Plan
     place: int
     key: object
+    name: int
     groups: list[ContributionGroup] = field(default_factory=list)
 
 
@@ -56,11 +58,10 @@ class Operations:
         self._buffers = Buffers()
         self._complete = 0  # what is before this place somebody has all sums of
 
-    def begin(self, values: int, key: object | None) -> tuple[int, int]:
-        """Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
-        waiting = _Waiting(
-            self.begun, plan_of(values, self._member.lanes, self._member.contribution_bits), self._next_place, key
-        )
+    def begin(self, values: int, key: object | None, scale: float = 1.0) -> tuple[int, int]:
+        """Args: see Worker.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
+        plan = plan_of(values, self._member.lanes, self._member.contribution_bits)
+        waiting = _Waiting(self.begun, plan, self._next_place, key, name_of(key, scale))
         self.begun += 1
         self._next_place += waiting.plan.span
         self._starts.append(waiting.place)
@@ -92,6 +93,7 @@ class Operations:
                 contributions=self._member.contributions,
                 histories=self._histories,
                 key=waiting.key,
+                name=waiting.name,
                 buffers=self._buffers,
                 under_way=self.under_way,
                 log=self._log,

@@ -3,21 +3,44 @@
 Whatever is missing or in flight is counted in the connection's `UnderWay`, too.
 """
 
+from numbers import Number
 from typing import Any
+from zlib import crc32
 
 from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
 
 NEVER = 0  # a time, or the number of a transmission: of what has not been sent
 
 
-def tag_of(index: int, values: int) -> int:
-    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 2.2)
+def tag_of(index: int, values: int, name: int = 0) -> int:
+    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 7.5)
 
-    From its number and its size: ranks that disagree about either have different tags, where they agree about everything
-    else. Sizes that need the same fragments always differ in the tag, others in all cases but one of 256.
+    From its number, its size and its name (see `name_of`): ranks that disagree about one of them have different tags, where
+    they agree about everything else. Sizes that need the same fragments always differ in the tag, others in all cases but
+    one of 256; likewise names, for each number anew.
     """
     fragment, within = divmod(values - 1, 256)
-    return (index + within + (fragment * 0x9E3779B1 >> 24)) & 0xFF
+    return (index + within + (fragment * 0x9E3779B1 >> 24) + (name * (2 * index + 1) >> 24)) & 0xFF
+
+
+def name_of(key: object | None, scale: float) -> int:
+    """A digest of a sum's key and of what the sum is multiplied by, the same in every process; 0: no key, times 1."""
+    if key is None and scale == 1.0:
+        return 0
+    return crc32(repr((_comparable(key), float(scale))).encode())
+
+
+def _comparable(key: object | None) -> object:
+    """What two processes can compare of a key: text, numbers, tuples of these; of other objects their type."""
+    match key:
+        case None | str() | bytes():
+            return key
+        case Number():
+            return hash(key)  # equal numbers of different types have the same
+        case tuple():
+            return tuple(map(_comparable, key))
+        case _:
+            return type(key).__qualname__
 
 
 def miss(progress: "Progress", under_way: UnderWay, more: int) -> None:
