@@ -1,7 +1,5 @@
 """Several tasks at a time on one device."""
 
-import threading
-import time
 from itertools import pairwise
 
 import pytest
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualDevice
-from sa_atp.steps.device import SharedDevice
 from sa_atp.steps.parallel import MOST_TASKS, NO_GAIN, POINTS, TaskTime, gains, is_curve, most_gain
 
 CURVE = (1.0, 1.5, 2.0, 2.5)
@@ -87,25 +84,3 @@ def test_a_gain_is_linear_between_its_points() -> None:
     assert is_curve(CURVE)
     assert list(gains(CURVE)) == [1.0, 1.0, 1.5, 1.75, 2.0, 2.125, 2.25, 2.375, 2.5]
     assert [most_gain((1.0, 1.8, 1.7, 1.2), n) for n in POINTS] == [1.0, 1.8, 1.8, 1.8]
-
-
-def test_threads_share_a_device_in_real_time() -> None:
-    """Without a gain, two pieces of work take no less than twice the time of one; each is really computed alone."""
-    device = SharedDevice(20_000, curve=NO_GAIN)
-    busy = threading.Lock()
-
-    def work() -> bool:
-        alone = busy.acquire(blocking=False)
-        time.sleep(0.001)
-        busy.release()
-        return alone
-
-    found: list[bool] = []
-    threads = [threading.Thread(target=lambda: found.append(device.run(1, work))) for _ in range(2)]
-    began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert time.monotonic() - began >= 0.039
-    assert found == [True, True]
