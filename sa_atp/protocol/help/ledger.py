@@ -47,13 +47,16 @@ class Assigned:
 @dataclass(frozen=True, slots=True)
 class Believed:
     """Of each rank: how long a micro-batch takes it, in microseconds (0: not known); how many of its own it has begun,
-    and how many are its; how many of its shard are nobody's.
+    and how many are its; how many of its shard are nobody's; when it should have computed what it has, its lot
+    included; and for how many microseconds a contribution keeps its link busy.
     """
 
     each_us: list[int] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
+    done_us: list[int] = field(default_factory=list)
+    link_us: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -204,7 +207,7 @@ class Ledger:
             if done_us <= left_us and state.owner[shard][m] == rank
         )
 
-    def believed(self, step: int) -> Believed:
+    def believed(self, step: int, now_us: int) -> Believed:
         """What is taken to be true of a step, for people; nothing, of one that is over or has not begun."""
         state = self._steps.get(step)
         if state is None:
@@ -215,6 +218,8 @@ class Ledger:
             begun=[course.begun for course in state.courses],
             held=[state.held(rank) for rank in ranks],
             free=[state.free(rank) for rank in ranks],
+            done_us=[self._projection.free_us(state, rank, now_us) for rank in ranks],
+            link_us=[self._projection.link_us(rank) for rank in ranks],
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
