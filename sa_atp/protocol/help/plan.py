@@ -1,17 +1,18 @@
 """The plan of a step: which worker computes how much, so that the sum is complete soonest. (protocol section 10.3)
 
-Workers are machines with speeds of their own, that are free from different times on (Q | r_j | C_max, a case of scheduling on
-unrelated machines, R | r_j | C_max: Lenstra, Shmoys, Tardos, *Approximation algorithms for scheduling unrelated parallel
-machines*, 1990). A shard's pieces are alike. A step that ends at T leaves a worker time for so many pieces of its own shard
-and, if that is all of it, so many of others:
+Workers are machines with speeds of their own, that are free from different times on (Q | r_j | C_max, a case of
+scheduling on unrelated machines, R | r_j | C_max: Lenstra, Shmoys, Tardos, *Approximation algorithms for scheduling
+unrelated parallel machines*, 1990). A shard's pieces are alike. A step that ends at T leaves a worker time for so many
+pieces of its own shard and, if that is all of it, so many of others:
 
     own(T)  = pieces of its own that are computed and sent by T, at most those that it has not begun
     more(T) = pieces of others that it computes and sends by T, once it has been told and its own are done
 
-The plan is the smallest T at which what owners leave is no more than what others can do. For pieces that are alike this is the
-optimum. Pieces that an owner must first give back are released later, and shards may have pieces of different sizes; then they
-are given out by list scheduling, each to the worker that finishes it first (Graham, *Bounds on multiprocessing timing
-anomalies*, 1969; Ibarra and Kim, *Heuristic algorithms for scheduling independent tasks on nonidentical processors*, 1977).
+The plan is the smallest T at which what owners leave is no more than what others can do. For pieces that are alike this
+is the optimum. Pieces that an owner must first give back are released later, and shards may have pieces of different
+sizes; then they are given out by list scheduling, each to the worker that finishes it first (Graham, *Bounds on
+multiprocessing timing anomalies*, 1969; Ibarra and Kim, *Heuristic algorithms for scheduling independent tasks on
+nonidentical processors*, 1977).
 
 All times are microseconds.
 """

@@ -47,8 +47,8 @@ def splits(count: int, ways: int) -> Iterator[tuple[int, ...]]:
 
 
 def end_of(found: Sequence[Machine], given_to: Sequence[Sequence[int]]) -> float:
-    """When all is sent, if shard s has given_to[s][r] pieces computed by rank r. Each does its own first, then others' as they
-    are released.
+    """When all is sent, if rank r computes given_to[s][r] pieces of shard s. Each does its own first, then others' as
+    they are released.
     """
     last = 0.0
     for rank, m in enumerate(found):
