@@ -23,6 +23,11 @@ class Forecast:
     """The largest recent difference between a forecast and what came; older ones count less."""
     _seen: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
+    @classmethod
+    def of(cls, mean_us: float, error_us: float = 0.0) -> "Forecast":
+        """Makes a forecast with a known mean and error."""
+        return cls(error_us, deque([mean_us], maxlen=REMEMBERED))
+
     @property
     def mean_us(self) -> float | None:
         """The forecast for the next step; None: nothing has been measured."""
