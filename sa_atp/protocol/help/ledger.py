@@ -100,7 +100,9 @@ class Ledger:
         course.granted_us = now_us + report.answer_us // 2
         course.is_computing = since_us is not None
         course.newest_us = sent_us - (since_us or 0)
-        course.was_overdue = (since_us or 0) > (self._projection.duration(state, rank) or FOREVER_US)
+        # a worker that holds work and has begun none of it is overdue as well
+        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
+        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or FOREVER_US)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:
             course.idle_us = sent_us  # its Idle message may be queued behind its data
         owners = state.owner[rank]
@@ -154,6 +156,7 @@ class Ledger:
         ledger does not count on it.
         """
         again_us = self._when_to_ask(self._steps[step], step, rank, now_us)
+        # as long as an answer and a question take, which are half each of what an answer is said to take
         self._steps[step].courses[rank].asks_again_us = now_us + again_us + self._workers[rank].answer_us
         return again_us
 
@@ -225,7 +228,10 @@ class Ledger:
     def advice(self, rank: int) -> tuple[int, bool]:
         """Advice for the steps to come; see Advice.of."""
         is_on = self.grade is HelpGrade.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
-        return self._advice.of(rank) if is_on else (self.micro_batches, False)
+        if not is_on:
+            return self.micro_batches, False
+        newest = self._steps.get(max(self._steps, default=-1))
+        return self._advice.of(rank, was_helped=newest is not None and newest.is_helped)
 
     def _is_over(self, step: int) -> bool:
         """Whether some worker has begun a later step: then all sums of this one exist, and late workers only fetch
@@ -366,6 +372,7 @@ class Ledger:
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
+        course.asks_again_us = begin_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
         course.lot_from_us = begin_us
         course.lot_until_us = begin_us + len(lot) * each_us
         if shard != rank:
