@@ -102,10 +102,10 @@ def _print(found: "HelpStep", most: int | None) -> None:
         shards.add_row(str(shard.shard), _who(shard.computed_by), _who(shard.copied_by))
     terminal.print_table(console, shards)
     console.print()
-    decided = _table("at", "worker", "what", "done at", "sum at")
+    decided = _table("at", "worker", "what", "done at", "sum at", "planned")
     for decision in found.decisions[:most]:
         decided.add_row(_ms(decision.at_ms), str(decision.rank), _what(decision), _ms(decision.done_ms),
-                        _ms(decision.step_end_ms))  # fmt: skip
+                        _ms(decision.step_end_ms), _ms(decision.plan_end_ms))  # fmt: skip
     terminal.print_table(console, decided)
     left_out = 0 if most is None else max(0, len(found.decisions) - most)
     if left_out:

@@ -4,6 +4,7 @@ The ledger projects when each worker will have computed what it has (protocol se
 answers (docs/log.md). All times are milliseconds since the first worker began the step.
 """
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,9 @@ from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 from sa_atp.lab.runs.tasks import job_name
 from sa_atp.net.logs import reading
 from sa_atp.net.logs.writing import folder_of
+from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.assignment import Capacity, makespan
+from sa_atp.protocol.help.plan import NEVER_US, Machine
 from sa_atp.protocol.log.event import Event
 from sa_atp.protocol.log.server_events import Decided, RevokeAsked
 
@@ -46,7 +49,11 @@ class Decision:
     done_ms: float
     """When it should have computed all that it has; NaN for a revocation."""
     step_end_ms: float
-    """When the sum should be complete, if free micro-batches go to the workers that finish them first."""
+    """When the sum should be complete, if micro-batches that are held stay where they are, and free ones go to the workers
+    that finish them first; NaN for a revocation, as below.
+    """
+    plan_end_ms: float
+    """When it would be complete by the best plan for all that is not begun (`protocol.help.plan`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +143,7 @@ def explain(
     if not answers:
         raise UserError(f"step {step}: no worker asked for help or for more work in it, so there is nothing to explain")
     ends_us = [i.end_us for i in records]
-    ends_s = [i.end_s for i in run.iterations if i.step == step and i.end_s == i.end_s]
+    ends_s = [i.end_s for i in run.iterations if i.step == step and not math.isnan(i.end_s)]
     return HelpStep(
         policy=run.policy,
         repetition=repetition,
@@ -170,7 +177,7 @@ def _events(result: RunResult, run: PolicyRun, log: Path, step: int) -> list[tup
         raise UserError(f"{folder}: there is no log of the parameter server, which says what it believed: {LOGGED}")
     logs = [event for path in paths for event in reading.read(path).events]
     found = [(at_us, event) for at_us, event in logs if isinstance(event, Decided | RevokeAsked) and event.step == step]
-    if any(isinstance(event, Decided) and event.each_us and not event.done_us for _, event in found):
+    if any(isinstance(event, Decided) and event.each_us and not event.answer_us for _, event in found):
         raise UserError(f"{folder}: a log of an earlier release, which has no projections: {LOGGED}")
     return sorted(found, key=lambda each: each[0])
 
@@ -180,26 +187,24 @@ def _ranks(records: Sequence[Interval]) -> list[int]:
 
 
 def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[Decision]:
-    held: list[int] = []
-    end_ms = float("nan")
     for at_us, event in events:
         at_ms = (at_us - began_us) / 1000
         if isinstance(event, RevokeAsked):
-            yield Decision(at_ms, event.rank, "revocation", 0, event.held, None, (), False, False, float("nan"), end_ms)
+            yield Decision(at_ms, event.rank, "revocation", 0, event.held, None, (), False, False, *[math.nan] * 3)
         elif isinstance(event, Decided) and not event.late and event.done_us:
-            held, end_ms = event.all_held, (_step_end_us(event, at_us) - began_us) / 1000
             yield Decision(
                 at_ms=at_ms,
                 rank=event.rank,
                 asked=event.asked,
                 begun=event.all_begun[event.rank],
-                held=held[event.rank],
+                held=event.all_held[event.rank],
                 shard=event.shard,
                 micro_batches=tuple(event.micro_batches or ()),
                 is_backup=bool(event.backup),
                 ends_own=bool(event.over),
                 done_ms=(event.done_us[event.rank] - began_us) / 1000,
-                step_end_ms=end_ms,
+                step_end_ms=(_step_end_us(event, at_us) - began_us) / 1000,
+                plan_end_ms=(_plan_end_us(event, at_us) - began_us) / 1000,
             )
 
 
@@ -213,6 +218,26 @@ def _step_end_us(event: Decided, now_us: int) -> int:
     ]
     held_us = max(event.done_us[r] + event.link_us[r] for r in ranks)
     return max(held_us, (makespan(sum(event.free), known) or 0) if sum(event.free) else 0)
+
+
+def _plan_end_us(event: Decided, now_us: int) -> float:
+    """When the sum would be complete by the best plan, if owners are asked now for what they have not begun."""
+    machines = []
+    for rank, (done_us, each_us, held) in enumerate(zip(event.done_us, event.each_us, event.all_held, strict=True)):
+        # it has gone on since its last report
+        left = min(held - event.all_begun[rank], max(0, done_us - now_us) // each_us) if each_us else 0
+        machines.append(
+            Machine(
+                free_us=done_us - left * each_us,
+                unit_us=each_us or NEVER_US,
+                held=left,
+                open=event.free[rank],
+                told_us=now_us + event.answer_us[rank] // 2,
+                release_us=now_us + event.answer_us[rank],
+                link_us=event.link_us[rank],
+            )
+        )
+    return plan.make(machines).end_us
 
 
 def _rank(

@@ -48,7 +48,7 @@ class Assigned:
 class Believed:
     """Of each rank: how long a micro-batch takes it, in microseconds (0: not known); how many of its own it has begun,
     and how many are its; how many of its shard are nobody's; when it should have computed what it has, its lot
-    included; and for how many microseconds a contribution keeps its link busy.
+    included; for how many microseconds a contribution keeps its link busy, and an answer travels.
     """
 
     each_us: list[int] = field(default_factory=list)
@@ -57,6 +57,7 @@ class Believed:
     free: list[int] = field(default_factory=list)
     done_us: list[int] = field(default_factory=list)
     link_us: list[int] = field(default_factory=list)
+    answer_us: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -223,6 +224,7 @@ class Ledger:
             free=[state.free(rank) for rank in ranks],
             done_us=[self._projection.free_us(state, rank, now_us) for rank in ranks],
             link_us=[self._projection.link_us(rank) for rank in ranks],
+            answer_us=[worker.answer_us for worker in self._workers],
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
@@ -230,8 +232,8 @@ class Ledger:
         is_on = self.grade is HelpGrade.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
         if not is_on:
             return self.micro_batches, False
-        newest = self._steps.get(max(self._steps, default=-1))
-        return self._advice.of(rank, was_helped=newest is not None and newest.is_helped)
+        helped = sum(state.is_helped for state in self._steps.values())
+        return self._advice.of(rank, is_usual=2 * helped > len(self._steps))
 
     def _is_over(self, step: int) -> bool:
         """Whether some worker has begun a later step: then all sums of this one exist, and late workers only fetch

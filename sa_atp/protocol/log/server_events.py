@@ -206,6 +206,9 @@ class Decided(Event, frozen=True):
     link_us: Annotated[
         PerRank, Meta(description="of each rank, microseconds that a contribution keeps its link busy")
     ] = field(default_factory=list)
+    answer_us: Annotated[PerRank, Meta(description="of each rank, microseconds that an answer takes to reach it")] = (
+        field(default_factory=list)
+    )
 
 
 class RevokeAsked(Event, frozen=True):

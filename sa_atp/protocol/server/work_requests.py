@@ -69,7 +69,7 @@ def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, now_u
     return Decided(
         asked.step, rank, help_fields.kind(asked), help_fields.kind(answer), late,
         each_us=believed.each_us, all_begun=believed.begun, all_held=believed.held, free=believed.free,
-        done_us=believed.done_us, link_us=believed.link_us, **said,
+        done_us=believed.done_us, link_us=believed.link_us, answer_us=believed.answer_us, **said,
     )  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_what_is_printed_and_drawn(folder: Path, capsys: pytest.CaptureFixture[s
     assert main(["explain-help", str(folder), str(STEP)]) == 0
     said = capsys.readouterr()
     assert f"Step {STEP} of sa-atp" in said.out
-    assert "of shard 2" in said.out
+    assert "offers to help, gets" in said.out
     picture = folder / "figures" / f"help-sa-atp-{STEP}.png"
     assert said.err == f"{picture}\n"
     assert picture.read_bytes().startswith(b"\x89PNG")
