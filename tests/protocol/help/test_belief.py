@@ -58,8 +58,8 @@ def test_a_copy_saves_what_it_can(at_us: float, spread_us: float, now_us: float,
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=20))
 def test_a_forecast_lies_among_what_was_seen(took: list[float]) -> None:
+    assert Forecast().mean_us is None
     forecast = Forecast()
-    assert forecast.mean_us is None
     for each in took:
         forecast.note(each)
     recent = took[-REMEMBERED:]
