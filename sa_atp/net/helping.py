@@ -263,9 +263,8 @@ class Helping:
         """The fields that every question has; marks the micro-batches in them as reported."""
         with self.lock:
             new = len(self._took_us) - self._told
-            took = self._untold_us + self._took_us[self._told :]
-            if new and not self._untold_us:
-                took = self._took_us[-max(new, RECENT) :]
+            # those of this step alone, if there are any: a worker that is slow all at once must not look half as slow
+            took = self._took_us[-max(new, RECENT) :] if new else self._untold_us
             self._told, self._untold_us = len(self._took_us), []
             self.was_cut_off = False
             # 0: this rank is not in this step

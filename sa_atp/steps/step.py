@@ -259,7 +259,7 @@ class Stepper:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
-            if shard is not None and offer is None and self._should_offer_ahead(shard, is_first=m == 0):
+            if shard is not None and self._should_offer_ahead(shard, offer, is_first=m == 0):
                 offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
             stop = sum_.future if shard is not None else None
             gradient = yield from self._compute(step, self.rank, m, record, stop)
@@ -360,15 +360,19 @@ class Stepper:
             bits = sorted(lot)
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
-    def _should_offer_ahead(self, shard: OwnShard, *, is_first: bool) -> bool:
+    def _should_offer_ahead(self, shard: OwnShard, offer: "Offered | None", *, is_first: bool) -> bool:
         """Whether to offer now, because there will be work for us and the answer takes until we are free.
 
-        Args: is_first: nothing is computed yet. Stragglers give up work when they begin the step: an offer that arrives
-            before that is in vain, and the next one comes a round trip later.
+        Args:
+            offer: the one made before in this step; if there was no work for us then, there may be by now.
+            is_first: nothing is computed yet. Stragglers give up work when they begin the step: an offer that arrives
+                before that is in vain, and the next one comes a round trip later.
         """
         helping = self.host.helping
         answer_us = helping.answer_us()
         if is_first and shard.left_us and self._typical_us <= LEAST_LATER * answer_us:
+            return False
+        if offer is not None and not (offer.done() and isinstance(offer.result(timeout=0), Nothing)):
             return False
         return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * answer_us
 

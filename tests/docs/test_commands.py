@@ -82,6 +82,7 @@ SCENES = (
     Scene(((CLI, "sa-atp stf"),)),
     Scene(((CLI, "sa-atp soak"),)),
     Scene(((CLI, "sa-atp dissect"),), before=(TRAIN_PY, "sa-atp up --workers 1 --pcap pcap -- python train.py")),
+    Scene(((CLI, "sa-atp run demo --backend sim --set run.steps=8 --log"),)),
     Scene(((CLI, "sa-atp log"),), before=(TRAIN_PY, "sa-atp up --workers 1 --log decisions -- python train.py")),
     Scene(((CLI, "sa-atp doctor"),), beside=("sa-atp up --workers 2", program(MEMBER))),
     Scene(((CLI, "sa-atp clean"),)),

@@ -54,6 +54,8 @@ class HelpRow:
     sums_wrong: int
     spread: float = 0.0
     """Standard error of the ratio, if the setting was repeated with other losses."""
+    heard_ms: float = 0.0
+    """The bound that counts the age of knowledge, see help_bound; 0: not computed."""
 
     @property
     def does_harm(self) -> bool:
@@ -150,6 +152,7 @@ def _measure(setting: HelpSetting) -> HelpRow:
         questions=round(questions / steps, 2),
         sums_wrong=sum(run.sums_wrong for policy in runs for run in runs[policy]),
         spread=round(_spread(times["atp"], times["sa-atp"]), 4),
+        heard_ms=round(bound_us(plan, counted, with_age=True) / 1000, 3),
     )
 
 
@@ -179,7 +182,9 @@ worse than here by more than 2 %.
 The bound: during a step of time T, a worker cannot compute for l + max(u, d), where u and d are the times that its link is
 busy with one contribution up and with the sum down, and l is the delay there and back; T is the smallest time in which all
 workers together can compute the step's work. With instantaneous links this is total work over total speed. A worker that
-pauses cannot compute, either; each step counts the average share of a pause.
+pauses cannot compute, either; each step counts the average share of a pause. `with age` counts the age of knowledge: where
+a straggler is not that of the step before, nobody helps before its first micro-batch is over and the word of it has gone to
+the parameter server and back.
 
 Unless a setting's name says otherwise, it is that of `topologies/demo.toml`: 4 workers with 16 micro-batches of 12 ms,
 links of 10 Gbit/s and 20 us, and one worker (the last) four times slower. But gradients are random numbers, as many as
@@ -202,10 +207,11 @@ ratios are exact, the highest is 1.013.
 
 def markdown(rows: Sequence[HelpRow]) -> str:
     """The table as a document."""
-    lines = [HEAD, "| setting | ATP, ms | SA-ATP, ms | bound, ms | SA-ATP / ATP | SA-ATP / bound | helped | requests |",
-             "|---|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
+    lines = [HEAD, "| setting | ATP, ms | SA-ATP, ms | bound, ms | with age | SA-ATP / ATP | SA-ATP / bound | helped | "
+             "requests |", "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]  # fmt: skip
     lines += [
-        f"| {r.setting} | {r.atp_ms:.1f} | {r.sa_atp_ms:.1f} | {r.bound_ms:.1f} | {r.ratio:.2f} | {r.to_bound:.2f} | "
+        f"| {r.setting} | {r.atp_ms:.1f} | {r.sa_atp_ms:.1f} | {r.bound_ms:.1f} | {r.heard_ms:.1f} | "
+        f"{r.ratio:.2f} | {r.to_bound:.2f} | "
         f"{r.helped:.1f} | {r.questions:.0f} |"
         for r in rows
     ]

@@ -10,6 +10,10 @@ The bound is the smallest such T. A worker without work still needs the sum, and
 max(d) and T >= a copy's time. With loss everything is sent 1 / (1 - loss) times. Without links it is the fluid bound, total
 work over total speed.
 
+With the age of knowledge: nobody can act on a slowness that nobody can have heard of. Where slowdowns are not those of
+the step before, others begin to help when the straggler's first micro-batch is over and the word of it has gone to the
+parameter server and back; until then a worker that is done with its own shard waits.
+
 A pausing worker cannot compute. A pause may span several steps of the others, but ends before the run, whose last step ends
 when the last worker has its sum; so each step counts the average share of a pause.
 """
@@ -52,8 +56,31 @@ def step_us(work_us: float, slowdowns: Sequence[float], unable_us: Sequence[floa
     return found
 
 
-def bound_us(plan: Plan, steps: Sequence[int]) -> float:
-    """The bound for a plan, as the mean over these steps."""
+def heard_step_us(
+    work_us: float, slowdowns: Sequence[float], unable_us: Sequence[float], heard_us: float, shard_us: float
+) -> float:
+    """The same as `step_us` if workers that are done with their own shards can help from `heard_us` on.
+
+    Args: shard_us: compute time of a shard on a normal device.
+    """
+
+    def done_us(end_us: float) -> float:
+        """How much work can be done in a step that ends then."""
+        total = 0.0
+        for slowdown, unable in zip(slowdowns, unable_us, strict=True):
+            can_us, own_us = max(0.0, end_us - unable), shard_us * slowdown
+            total += (min(can_us, own_us) + max(0.0, can_us - max(own_us, heard_us))) / slowdown
+        return total
+
+    low, high = 0.0, max(unable + shard_us * s for unable, s in zip(unable_us, slowdowns, strict=True))
+    while high - low > 1.0:
+        middle = (low + high) / 2
+        low, high = (middle, high) if done_us(middle) < work_us else (low, middle)
+    return high
+
+
+def bound_us(plan: Plan, steps: Sequence[int], *, with_age: bool = False) -> float:
+    """The bound for a plan, as the mean over these steps. Args: with_age: counts the age of knowledge."""
     topology, pattern = plan.topology, straggler_pattern(plan)
     trunk_mbps = topology.trunk_mbps or topology.link_mbps
     two_levels = topology.kind == "two-level"
@@ -66,16 +93,17 @@ def bound_us(plan: Plan, steps: Sequence[int]) -> float:
     paused = [
         sum(pattern.pause_us_of(step, worker) for step in steps) / len(steps) for worker in range(topology.workers)
     ]
-    found = [
-        max(
-            step_us(
-                work_us,
-                [pattern.slowdown_of(step, worker) for worker in range(topology.workers)],
-                [latency_us + link + pause for link, pause in zip(busy, paused, strict=True)],
-            ),
-            *busy,
-            copy_us,
+    unable = [latency_us + link + pause for link, pause in zip(busy, paused, strict=True)]
+    found = []
+    for step in steps:
+        slowdowns, before = (
+            [pattern.slowdown_of(each, worker) for worker in range(topology.workers)]
+            for each in (step, max(0, step - 1))
         )
-        for step in steps
-    ]
+        least_us = step_us(work_us, slowdowns, unable)
+        if with_age and slowdowns != before:
+            answer_us = 2 * topology.delay_us * (3 if two_levels else 2)  # to the parameter server and back
+            heard_us = max(slowdowns) * plan.job.shard_us / plan.job.micro_batches + answer_us
+            least_us = max(least_us, heard_step_us(work_us, slowdowns, unable, heard_us, plan.job.shard_us))
+        found.append(max(least_us, *busy, copy_us))
     return sum(found) / len(found)

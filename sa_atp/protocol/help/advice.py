@@ -23,14 +23,17 @@ class Advice:
             {},
         )  # by speeds
 
-    def of(self, rank: int) -> tuple[int, bool]:
-        """Returns: how many of its own micro-batches a worker should hold at the beginning of a step; and whether there
+    def of(self, rank: int, *, is_usual: bool = False) -> tuple[int, bool]:
+        """Args: is_usual: whether help was given in most of the recent steps.
+
+        Returns: how many of its own micro-batches a worker should hold at the beginning of a step; and whether there
         will be work for it as a helper.
         """
         times = self._projection.times()
         if times is None or not all(w.answer_us for w in self._workers):
             return self._micro_batches, False
-        usual_us, helps = sorted(times)[len(times) // 2], False
+        usual_us = sorted(times)[len(times) // 2]
+        helps = is_usual and times[rank] <= usual_us * 3 // 2
         for ranks, helpers in self._racks.expected_helpers(lambda ranks: self._foresee(times, ranks)[0]):
             end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
             end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # help begins with an answer

@@ -47,13 +47,17 @@ class Assigned:
 @dataclass(frozen=True, slots=True)
 class Believed:
     """Of each rank: how long a micro-batch takes it, in microseconds (0: not known); how many of its own it has begun,
-    and how many are its; how many of its shard are nobody's.
+    and how many are its; how many of its shard are nobody's; when it should have computed what it has, its lot
+    included; for how many microseconds a contribution keeps its link busy, and an answer travels.
     """
 
     each_us: list[int] = field(default_factory=list)
     begun: list[int] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
+    done_us: list[int] = field(default_factory=list)
+    link_us: list[int] = field(default_factory=list)
+    answer_us: list[int] = field(default_factory=list)
 
 
 class Ledger:
@@ -97,7 +101,9 @@ class Ledger:
         course.granted_us = now_us + report.answer_us // 2
         course.is_computing = since_us is not None
         course.newest_us = sent_us - (since_us or 0)
-        course.was_overdue = (since_us or 0) > (self._projection.duration(state, rank) or FOREVER_US)
+        # a worker that holds work and has begun none of it is overdue as well
+        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
+        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or FOREVER_US)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:
             course.idle_us = sent_us  # its Idle message may be queued behind its data
         owners = state.owner[rank]
@@ -151,6 +157,7 @@ class Ledger:
         ledger does not count on it.
         """
         again_us = self._when_to_ask(self._steps[step], step, rank, now_us)
+        # as long as an answer and a question take, which are half each of what an answer is said to take
         self._steps[step].courses[rank].asks_again_us = now_us + again_us + self._workers[rank].answer_us
         return again_us
 
@@ -204,7 +211,7 @@ class Ledger:
             if done_us <= left_us and state.owner[shard][m] == rank
         )
 
-    def believed(self, step: int) -> Believed:
+    def believed(self, step: int, now_us: int) -> Believed:
         """What is taken to be true of a step, for people; nothing, of one that is over or has not begun."""
         state = self._steps.get(step)
         if state is None:
@@ -215,12 +222,18 @@ class Ledger:
             begun=[course.begun for course in state.courses],
             held=[state.held(rank) for rank in ranks],
             free=[state.free(rank) for rank in ranks],
+            done_us=[self._projection.free_us(state, rank, now_us) for rank in ranks],
+            link_us=[self._projection.link_us(rank) for rank in ranks],
+            answer_us=[worker.answer_us for worker in self._workers],
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """Advice for the steps to come; see Advice.of."""
         is_on = self.grade is HelpGrade.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
-        return self._advice.of(rank) if is_on else (self.micro_batches, False)
+        if not is_on:
+            return self.micro_batches, False
+        helped = sum(state.is_helped for state in self._steps.values())
+        return self._advice.of(rank, is_usual=2 * helped > len(self._steps))
 
     def _is_over(self, step: int) -> bool:
         """Whether some worker has begun a later step: then all sums of this one exist, and late workers only fetch
@@ -361,6 +374,7 @@ class Ledger:
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
+        course.asks_again_us = begin_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
         course.lot_from_us = begin_us
         course.lot_until_us = begin_us + len(lot) * each_us
         if shard != rank:

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
+from sa_atp.protocol.help.belief import Forecast
+
 NOBODY = -1
-SMOOTHING = 0.5  # weight of the newest measurement of a worker's speed
-KEPT = 0.5  # share of the uncertainty of a worker's speed that remains in the next step
+SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,8 @@ class WorkerReport:
 class Worker:
     """The ledger's knowledge of a worker from step to step."""
 
-    unit_us: float | None = None
-    """How long a unit of work takes it; None: not measured yet."""
-    unsure_us: float = 0.0
-    """The largest recent change of `unit_us` between steps; older changes count less."""
+    forecast: Forecast = field(default_factory=Forecast)
+    """How long a unit of work takes it."""
     _measured_in: int = -1
     """The newest step with a measurement."""
     weight: int = 1
@@ -71,6 +70,16 @@ class Worker:
     """The newest step in which its data was late."""
 
     @property
+    def unit_us(self) -> float | None:
+        """How long a unit of work should take it; None: not measured yet."""
+        return self.forecast.mean_us
+
+    @property
+    def unsure_us(self) -> float:
+        """The largest recent error of `unit_us`; older ones count less."""
+        return self.forecast.error_us
+
+    @property
     def micro_batch_us(self) -> float | None:
         """How long a micro-batch of its own shard takes it; None: not measured yet."""
         return None if self.unit_us is None else self.unit_us * self.weight
@@ -78,12 +87,9 @@ class Worker:
     def note_duration(self, step: int, report: WorkerReport) -> None:
         """Notes how long one of its own micro-batches took. Args: step: of the report."""
         if report.took_us > 0:
-            old, new = self.unit_us, report.took_us / report.weight
             measured_in = step if report.is_of_this_step else step - 1
-            if old is not None and measured_in != self._measured_in:
-                self.unsure_us = max(KEPT * self.unsure_us, abs(new - old))
+            self.forecast.note(report.took_us / report.weight, is_new_step=measured_in != self._measured_in)
             self._measured_in = measured_in
-            self.unit_us = new if old is None else old + SMOOTHING * (new - old)
 
     def learn(self, step: int, report: WorkerReport) -> None:
         """Notes a report. Args: step: of the report."""
@@ -143,7 +149,7 @@ class Course:
     link_until_us: int = 0
     """Until when its link is busy with what it has computed for others."""
     asks_again_us: int = 0
-    """When its next offer is due; it cannot be given work before."""
+    """When its next offer should be here; it cannot be given work before."""
     revoked_us: int | None = None
     """When the first revocation was sent that it has not answered; None: it owes no answer."""
     asked_us: int | None = None

@@ -151,8 +151,8 @@ class Projection:
             if other == rank or duration is None or (other == shard and other in state.ended):
                 continue
             left = 0 if other == shard or other in state.ended else state.free(other)
-            # it cannot be given work sooner
-            answer_at_us = max(now_us + self._workers[other].answer_us // 2, state.courses[other].asks_again_us)
+            # it is given work when it asks next, and hears of it later
+            answer_at_us = max(now_us, state.courses[other].asks_again_us) + self._workers[other].answer_us // 2
             own_us = self.duration(state, other) or 0
             done_us = max(answer_at_us, self.free_us(state, other, now_us) + left * own_us)
             # the owner's work leaves in its own contribution; a helper computes while its own leaves, and sends after

@@ -43,7 +43,17 @@ class Silence:
         # the lot leaves after its own contribution, and takes as long again
         late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
         lot_us = course.lot_until_us + max(late_us, least_us) + math.ceil((OVERDUE - 1) * link_us)
+        if self._has_said_so(state, holder):
+            return own_us + self._workers[rank].answer_us, lot_us + old_us
         return own_us + old_us, lot_us + old_us
+
+    def _has_said_so(self, state: Step, holder: int) -> bool:
+        """Whether a worker's own report, made after its work was due, says that it has not got on: nothing is lost or
+        under way then, as it may be where no report came.
+        """
+        course = state.courses[holder]
+        said_us = course.granted_us - self._workers[holder].answer_us
+        return course.was_overdue and said_us > self._projection.due_us(state, holder)
 
     def poll_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
         """After how long a worker should offer again because of another one's unfinished shard, and lot."""
@@ -90,9 +100,12 @@ class Silence:
                     m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in state.copied_us
                 ]
                 if lost:
-                    # as many as it computes while an answer travels, so that it does not wait for answers
+                    # as many as it computes while an answer travels, so that it does not wait for answers; but no more
+                    # than its share, because the other leaders ask at about the same time
                     soon = math.ceil(self._workers[rank].answer_us / self._projection.expected_us(state, rank, shard))
-                    return shard, lost[: max(1, soon, len(lost) // len(self._workers))]
+                    leaders = sum(c.idle_us is not None and not c.lot for c in state.courses)
+                    share = math.ceil(len(lost) / max(1, leaders))
+                    return shard, lost[: max(1, min(soon, share), len(lost) // len(self._workers))]
         return None
 
     def _may_cross(self, state: Step, rank: int, holder: int, shard: int, own_us: int, now_us: int) -> bool:

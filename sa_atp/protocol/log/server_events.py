@@ -200,6 +200,15 @@ class Decided(Event, frozen=True):
     free: Annotated[PerRank, Meta(description="of each shard, micro-batches that no rank holds")] = field(
         default_factory=list
     )
+    done_us: Annotated[
+        PerRank, Meta(description="of each rank, when it should have computed all that it has, by the log's clock")
+    ] = field(default_factory=list)
+    link_us: Annotated[
+        PerRank, Meta(description="of each rank, microseconds that a contribution keeps its link busy")
+    ] = field(default_factory=list)
+    answer_us: Annotated[PerRank, Meta(description="of each rank, microseconds that an answer takes to reach it")] = (
+        field(default_factory=list)
+    )
 
 
 class RevokeAsked(Event, frozen=True):

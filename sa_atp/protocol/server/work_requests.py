@@ -45,7 +45,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
         member.helping = number or member.helping
         reply = _decide(job, member.rank, request, now_us)
     if job.log is not nobody:  # what is believed takes time to write down
-        job.log(_as_event(job, member.rank, request, reply, late=late))
+        job.log(_as_event(job, member.rank, request, reply, now_us, late=late))
     hold, helps = job.ledger.advice(member.rank)
     reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
     if levels > 1:
@@ -63,12 +63,13 @@ def revocations(job: Job) -> Iterator[Burst]:
         yield Burst.of(job.members[rank].address, packet)
 
 
-def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, *, late: bool) -> Decided:
+def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, now_us: int, *, late: bool) -> Decided:
     said = help_fields.of_question(asked) | help_fields.of_answer(answer)
-    believed = job.ledger.believed(asked.step)
+    believed = job.ledger.believed(asked.step, now_us)
     return Decided(
         asked.step, rank, help_fields.kind(asked), help_fields.kind(answer), late,
-        each_us=believed.each_us, all_begun=believed.begun, all_held=believed.held, free=believed.free, **said,
+        each_us=believed.each_us, all_begun=believed.begun, all_held=believed.held, free=believed.free,
+        done_us=believed.done_us, link_us=believed.link_us, answer_us=believed.answer_us, **said,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import help as bench_help
 from sa_atp.lab.bench.help import HelpRow, measure, select
-from sa_atp.lab.bench.help_bound import bound_us, step_us
+from sa_atp.lab.bench.help_bound import bound_us, heard_step_us, step_us
 from sa_atp.lab.bench.help_settings import draw_settings, table
 
 
@@ -54,3 +54,13 @@ def test_written_files_can_be_read(tmp_path: Path) -> None:
 def test_help_does_no_harm_in_settings_drawn_at_random() -> None:
     rows = list(measure(draw_settings(6, 2), jobs=2))
     assert [row for row in rows if row.sums_wrong or row.does_harm] == []
+
+
+def test_the_bound_that_counts_the_age_of_knowledge() -> None:
+    slowdowns, unable_us = [1.0, 1.0, 1.0, 5.0], [120.0] * 4
+    fluid_us = step_us(768.0, slowdowns, unable_us)
+    # the others are done with their shards at 192, and hear of the straggler at 300: 3 * 108 are lost
+    assert heard_step_us(768.0, slowdowns, unable_us, 300.0, 192.0) == pytest.approx(120 + (768 + 3 * 108) / 3.2, abs=1)
+    assert heard_step_us(768.0, slowdowns, unable_us, 192.0, 192.0) == pytest.approx(fluid_us, abs=1)
+    # if nobody ever hears of it, the straggler does its shard alone
+    assert heard_step_us(768.0, slowdowns, unable_us, 1e6, 192.0) == pytest.approx(120 + 5 * 192, abs=1)

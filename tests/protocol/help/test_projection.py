@@ -2,6 +2,7 @@
 
 import pytest
 
+from sa_atp.protocol.help.belief import Forecast
 from sa_atp.protocol.help.progress import Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US, Projection
 
@@ -9,7 +10,7 @@ EACH_US, SEND_US, NOW_US = 6_000, 90_000, 100_000
 
 
 def workers(*send_us: int) -> list[Worker]:
-    return [Worker(unit_us=EACH_US, send_us=each_us) for each_us in send_us]
+    return [Worker(Forecast.of(EACH_US), send_us=each_us) for each_us in send_us]
 
 
 def idle(state: Step, *ranks: int) -> Step:
@@ -46,7 +47,10 @@ def test_a_link_that_is_not_slow_counts_with_its_shortest_time(took_us: tuple[in
 
 @pytest.mark.parametrize(("answer_us", "waits_us"), [(SEND_US // 2, SEND_US // 2), (2 * SEND_US, 0)])
 def test_a_lot_waits_for_an_answer_that_takes_less_than_sending(answer_us: int, waits_us: int) -> None:
-    projection, state = Projection([Worker(unit_us=EACH_US, send_us=SEND_US, answer_us=answer_us)]), Step.begin(1, 4, 0)
+    projection, state = (
+        Projection([Worker(Forecast.of(EACH_US), send_us=SEND_US, answer_us=answer_us)]),
+        Step.begin(1, 4, 0),
+    )
     state.owner[0] = [-1] * 4  # it has nothing of its own to send
     state.ended.add(0)
     state.courses[0].idle_us = NOW_US
@@ -82,8 +86,7 @@ def test_a_speed_that_changed_within_a_step_is_as_unsure_as_one_measurement_make
     for _ in range(8):
         worker.learn(1, WorkerReport(50_000, 50_000))
     assert worker.unsure_us == 50_000 - EACH_US
-    assert worker.unit_us is not None
-    assert worker.unit_us > 49_000
+    assert worker.unit_us == (EACH_US + 50_000) / 2  # of two steps
     # in the next step it reports the time of this step's last micro-batch
     worker.learn(2, WorkerReport(50_000, 1))
     assert worker.unsure_us == 50_000 - EACH_US

@@ -1,0 +1,148 @@
+"""The plan of a step: which worker computes how much, so that the sum is complete soonest. (protocol section 10.3)
+
+Workers are machines with speeds of their own, that are free from different times on (Q | r_j | C_max, a case of
+scheduling on unrelated machines, R | r_j | C_max: Lenstra, Shmoys, Tardos, *Approximation algorithms for scheduling
+unrelated parallel machines*, 1990). A shard's pieces are alike. A step that ends at T leaves a worker time for so many
+pieces of its own shard and, if that is all of it, so many of others:
+
+    own(T)  = pieces of its own that are computed and sent by T, at most those that it has not begun
+    more(T) = pieces of others that it computes and sends by T, once it has been told and its own are done
+
+The plan is the smallest T at which what owners leave is no more than what others can do. For pieces that are alike this
+is the optimum. Pieces that an owner must first give back are released later, and shards may have pieces of different
+sizes; then they are given out by list scheduling, each to the worker that finishes it first (Graham, *Bounds on
+multiprocessing timing anomalies*, 1969; Ibarra and Kim, *Heuristic algorithms for scheduling independent tasks on
+nonidentical processors*, 1977).
+
+All times are microseconds.
+"""
+
+import heapq
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+NEVER_US = 1 << 50
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What is believed of a worker when a plan is made."""
+
+    free_us: int
+    """When it is done with what it cannot give up: pieces that it has begun, its lot."""
+    unit_us: float
+    """Time for a unit of work; a piece has `weight` units."""
+    weight: int = 1
+    """Units in a piece of its own shard."""
+    held: int = 0
+    """Pieces of its own shard that it holds and has not begun."""
+    open: int = 0
+    """Pieces of its own shard that nobody holds."""
+    told_us: int = 0
+    """When it can begin a piece of another shard, or one of its own that it does not hold: the answer must have come."""
+    release_us: int = 0
+    """When another worker can begin a piece that this one holds: it must have given that up first."""
+    link_us: int = 0
+    """For how long a contribution keeps its link busy."""
+    link_free_us: int = 0
+    """When what it has sent already has left its link."""
+    has_own: bool = True
+    """Whether the sum waits for a contribution of its own that it has not sent."""
+
+    @property
+    def piece_us(self) -> float:
+        """Time for a piece of its own shard."""
+        return self.unit_us * self.weight
+
+    def own(self, end_us: float) -> int:
+        """How many pieces of its own shard it can compute and send by then."""
+        left_us = end_us - self.link_us
+        count = min(self.held, max(0, int((left_us - self.free_us) // self.piece_us)))
+        if count < self.held or not self.open:
+            return count
+        begin_us = max(self.free_us + self.held * self.piece_us, self.told_us)
+        return count + min(self.open, max(0, int((left_us - begin_us) // self.piece_us)))
+
+    def own_done_us(self, count: int) -> float:
+        """When it has computed so many pieces of its own shard."""
+        done_us = self.free_us + min(count, self.held) * self.piece_us
+        return done_us if count <= self.held else max(done_us, self.told_us) + (count - self.held) * self.piece_us
+
+
+@dataclass(slots=True)
+class Plan:
+    """What each worker should do."""
+
+    end_us: float
+    """When the last contribution should have left."""
+    own: list[int]
+    """For each worker, how many more pieces of its own shard it should begin."""
+    parts: list[dict[int, int]] = field(default_factory=list)
+    """For each worker, how many pieces of each other shard."""
+
+    def given_up(self, machines: Sequence[Machine], rank: int) -> int:
+        """How many of the pieces that a worker holds it should give up."""
+        return max(0, machines[rank].held - self.own[rank])
+
+
+def make(
+    machines: Sequence[Machine], *, helpers: Sequence[Collection[int]] | None = None, better_by_us: float = 0.0
+) -> Plan:
+    """Makes a plan.
+
+    Args:
+        machines: by rank.
+        helpers: for each shard, the ranks that may compute pieces of it; None: all.
+        better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold.
+    """
+    alone_us = max((m.own_done_us(m.held + m.open) + m.link_us for m in machines if m.held + m.open), default=0.0)
+    fixed_us = max((m.free_us + m.link_us for m in machines if m.has_own), default=0.0)
+    low_us, high_us = fixed_us, max(fixed_us, alone_us)
+    found = Plan(high_us, [m.held + m.open for m in machines], [{} for _ in machines])
+    first = found
+    least_us = min((m.piece_us for m in machines), default=1.0)
+    while high_us - low_us > max(1.0, least_us / 16):
+        middle_us = (low_us + high_us) / 2
+        tried = _within(machines, middle_us, helpers)
+        if tried is None:
+            low_us = middle_us
+        else:
+            found, high_us = tried, middle_us
+    return first if found.end_us + better_by_us >= first.end_us else found
+
+
+def _within(machines: Sequence[Machine], end_us: float, helpers: Sequence[Collection[int]] | None) -> Plan | None:
+    """A plan that ends by then; None: none was found."""
+    own = [m.own(end_us) for m in machines]
+    left: list[tuple[int, int, int]] = []  # (release, shard, pieces)
+    for shard, (m, count) in enumerate(zip(machines, own, strict=True)):
+        surplus = m.held + m.open - count
+        free = min(surplus, m.open)
+        left += [(0, shard, free)] if free else []
+        left += [(m.release_us, shard, surplus - free)] if surplus > free else []
+    done_us = [m.own_done_us(count) for m, count in zip(machines, own, strict=True)]
+    # a worker helps when its own shard is done, and sends both together if its own has not left yet
+    helping = [r for r, m in enumerate(machines) if own[r] == m.held + m.open]
+    ready = {r: max(done_us[r], machines[r].told_us) for r in helping}
+    last_us = max((d + m.link_us for d, m in zip(done_us, machines, strict=True) if m.has_own), default=0.0)
+    parts: list[dict[int, int]] = [{} for _ in machines]
+    for release_us, shard, count in sorted(left, key=lambda each: (each[0], -machines[each[1]].weight)):
+        weight = machines[shard].weight
+
+        def finish(rank: int, release_us: int = release_us, weight: int = weight) -> tuple[float, float, int]:
+            """When a worker would have sent a piece; when it would have computed it."""
+            m = machines[rank]
+            computed_us = max(ready[rank], release_us) + m.unit_us * weight
+            return max(computed_us, m.link_free_us) + m.link_us, computed_us, rank
+
+        soonest = [finish(rank) for rank in helping if helpers is None or rank in helpers[shard]]
+        heapq.heapify(soonest)
+        for _ in range(count):
+            if not soonest or soonest[0][0] > end_us:
+                return None
+            finish_us, computed_us, rank = soonest[0]
+            ready[rank] = computed_us
+            parts[rank][shard] = parts[rank].get(shard, 0) + 1
+            last_us = max(last_us, finish_us)
+            heapq.heapreplace(soonest, finish(rank))
+    return Plan(last_us, own, parts)
