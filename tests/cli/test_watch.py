@@ -242,8 +242,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_doors_of_killed_processes_are_removed(empty: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(empty / f"1-0{door.SUFFIX}"))
+    with socket.socket(socket.AF_UNIX) as left, door.name_of(empty / f"1-0{door.SUFFIX}") as name:
+        left.bind(name)
     assert looking.read_doors() == []
     assert list(empty.iterdir()) == []
 

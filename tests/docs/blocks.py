@@ -27,6 +27,7 @@ case "$1 $2" in
     bench\\ switch) set -- "$@" --packets 4096 ;;
     soak\\ *) set -- "$@" --minutes 0.05 ;;
     map\\ *) set -- "$@" --seeds 1 --set run.steps=2 ;;
+    explain-help\\ *) set -- explain-help "$2" 1 ;;
     reproduce\\ *) set -- "$@" --steps 4 --seeds 1 ;;
 esac
 exec {sys.executable} -m sa_atp "$@"

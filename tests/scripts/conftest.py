@@ -44,7 +44,7 @@ class Checkout:
         (root / "pyproject.toml").write_text(
             '[project]\nname = "sa_atp"\ndependencies = ["pytest>=8"]\n'
             '[project.optional-dependencies]\ntorch = []\nreport = []\ndev = ["hypothesis>=6"]\n'
-            "mininet = []\ncluster = []\nshell = []\nnotebook = []\n"
+            "mininet = []\ncluster = []\nshell = []\nnotebook = []\ntraces = []\n"
         )
 
     def environment(self, cases: Mapping[str, str] | None = None) -> None:

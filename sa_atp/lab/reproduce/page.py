@@ -176,13 +176,18 @@ def page(
     return "\n".join(lines) + "\n"
 
 
+def _anchor(title: str) -> str:
+    """Of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
 def _summary_row(headline: Headline, claim: Claim, settings: Sequence[Found]) -> str:
     found = values(claim, settings)
     paper = "–" if claim.paper is None else f"{'up to ' if claim.up_to else ''}{paper_shown(claim)}"
     reached = "–" if claim.paper is None else f"{_reached(claim, found)} of {len(found)}"
     cells = [shown(claim, n) for n in (min(found, default=None), median(found), max(found, default=None))]
     return (
-        f"| [{headline.title}](#{headline.name}) | {names(claim)}: {quantity(claim)} | {paper} | "
+        f"| [{headline.title}](#{_anchor(headline.title)}) | {names(claim)}: {quantity(claim)} | {paper} | "
         f"{' | '.join(cells)} | {reached} | {shown(claim, median(values_at_best(claim, settings)))} |"
     )
 

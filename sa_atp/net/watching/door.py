@@ -66,6 +66,16 @@ def between_turns(call: Callable[[Callable[[], None]], None], at: Callable[[], T
     return seen.result(timeout_s)
 
 
+@contextlib.contextmanager
+def name_of(path: Path) -> Iterator[str]:
+    """A name of a socket's file that fits into the address of a socket, of at most 107 bytes, wherever the file is."""
+    place = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{place}/{path.name}"
+    finally:
+        os.close(place)
+
+
 class _Door:
     """The door of this process, which is there as long as there is something to tell."""
 
@@ -107,7 +117,8 @@ class _Door:
             if not is_own(place):
                 raise PermissionError
             path = place / f"{os.getpid()}-{secrets.token_hex(4)}{SUFFIX}"
-            listening.bind(str(path))
+            with name_of(path) as name:
+                listening.bind(name)
             listening.listen(WAITING)
         except OSError:  # whoever looks does not see this process; it runs all the same
             listening.close()

@@ -99,7 +99,8 @@ def _read(path: Path) -> Iterable[Told]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
         visitor.settimeout(LONGEST_S)
         try:
-            visitor.connect(str(path))
+            with door.name_of(path) as name:
+                visitor.connect(name)
             while got := visitor.recv(1 << 16):
                 data += got
         except ConnectionRefusedError:

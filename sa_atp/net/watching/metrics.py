@@ -110,6 +110,21 @@ def _refused(view: View) -> Iterator[Sample]:
             yield (cluster.address, "foreign"), cluster.server.foreign
 
 
+def _finished(view: View) -> Iterator[Sample]:
+    for cluster, job in _jobs(view):
+        if not job.counters:
+            continue
+        here = job.counters["finished_here"]
+        # a parameter server that shares memory with the switch is spared copies of results, and its ranks have counted them
+        taken = [
+            each.counters["results"]
+            for each in cluster.connections
+            if (each.job, each.epoch) == (job.number, job.epoch)
+        ]
+        yield (cluster.address, job.name, "switch"), max(job.counters["results_kept"], max(taken, default=0) - here)
+        yield (cluster.address, job.name, "parameter server"), here
+
+
 def _one(value: Callable[[Any], float]) -> Callable[[Any], Iterable[tuple[Labels, float]]]:
     """A single value, without further labels."""
     return lambda of: [((), value(of))]
@@ -137,9 +152,7 @@ METRICS = (
     Metric("sa_atp_job_compared_sums", "counter", "Sums for which the waits of all ranks were compared.", JOB,
            _of_jobs(_one(lambda job: job.sums))),
     Metric("sa_atp_job_fragments", "counter", "Fragments whose sum was finished, by a switch or by the parameter server.",
-           (*JOB, "by"),
-           _of_jobs(_named(lambda job: {"switch": job.counters["results_kept"],
-                                        "parameter server": job.counters["finished_here"]} if job.counters else {}))),
+           (*JOB, "by"), _finished),
     Metric("sa_atp_job_events", "counter", "Counters of a parameter server for a job (protocol section 8).",
            (*JOB, "event"), _of_jobs(_named(lambda job: job.counters))),
     Metric("sa_atp_rank_heard_seconds", "gauge", "Time since the parameter server heard of a rank.", RANK,
