@@ -1,4 +1,4 @@
-"""The axes of a map: a key of plans, or a quantity that several keys make, such as the severity of the straggler."""
+"""The axes of a map: a key of plans, or a named quantity, such as the severity of the straggler, that sets keys."""
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -124,7 +124,7 @@ def placed(plan: Plan, at: Iterable[tuple[Axis, Any]], where: str) -> Plan:
     return plan
 
 
-# --- quantities that several keys make --------------------------------------------------------------------------------
+# --- named axes: each sets several keys -------------------------------------------------------------------------------
 
 
 def _severity(plan: Plan, value: float) -> Overrides:

@@ -112,7 +112,7 @@ def _round(number: float | None) -> float | None:
 
 
 def as_json(found: Mapping[str, Any]) -> str:
-    """Formats as JSON, with a line for each point."""
+    """Returns the numbers of a map as JSON, in which each point has a line."""
     head = {key: value for key, value in found.items() if key != "points"}
     points = ",\n".join(f"  {json.dumps(point, allow_nan=False)}" for point in found["points"])
     rows = [f" {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in head.items()]

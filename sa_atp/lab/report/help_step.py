@@ -58,7 +58,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A stretch of a worker's time."""
+    """An interval of a worker's time in which it did one thing, or should have."""
 
     kind: str
     start_ms: float

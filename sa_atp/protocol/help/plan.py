@@ -80,10 +80,6 @@ class Plan:
     parts: list[dict[int, int]] = field(default_factory=list)
     """For each worker, how many pieces of each other shard."""
 
-    def given_up(self, machines: Sequence[Machine], rank: int) -> int:
-        """How many of the pieces that a worker holds it should give up."""
-        return max(0, machines[rank].held - self.own[rank])
-
 
 def make(
     machines: Sequence[Machine], *, helpers: Sequence[Collection[int]] | None = None, better_by_us: float = 0.0
@@ -112,7 +108,7 @@ def make(
 
 
 def _within(machines: Sequence[Machine], end_us: float, helpers: Sequence[Collection[int]] | None) -> Plan | None:
-    """A plan that ends by then; None: none was found."""
+    """Returns: a plan whose last contribution leaves by `end_us`; None: list scheduling finds none."""
     own = [m.own(end_us) for m in machines]
     left: list[tuple[int, int, int]] = []  # (release, shard, pieces)
     for shard, (m, count) in enumerate(zip(machines, own, strict=True)):

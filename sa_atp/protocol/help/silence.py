@@ -100,8 +100,8 @@ class Silence:
                     m for m in micro_batches if missing & self._map.bit(shard, m) and (shard, m) not in state.copied_us
                 ]
                 if lost:
-                    # as many as it computes while an answer travels, so that it does not wait for answers; but no more
-                    # than its share, because the other leaders ask at about the same time
+                    # The leader gets as many as it computes while an answer travels, so that it need not wait for the
+                    # next one. It gets no more than its share, because other leaders ask at about the same time.
                     soon = math.ceil(self._workers[rank].answer_us / self._projection.expected_us(state, rank, shard))
                     leaders = sum(c.idle_us is not None and not c.lot for c in state.courses)
                     share = math.ceil(len(lost) / max(1, leaders))

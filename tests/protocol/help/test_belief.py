@@ -2,58 +2,10 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.protocol.help.belief import REMEMBERED, Due, Forecast
-
-TIMES = st.floats(0, 1e7)
-SPREADS = st.floats(1, 1e6)
-
-
-@given(TIMES, SPREADS, TIMES, st.floats(0, 1e6))
-def test_waiting_in_vain_never_brings_the_end_nearer(
-    at_us: float, spread_us: float, now_us: float, more: float
-) -> None:
-    due = Due(at_us, spread_us)
-    assert due.expected_us(now_us + more) >= due.expected_us(now_us) - 1e-3
-    assert due.expected_us(now_us) >= now_us
-    # before it is due its expected time does not move; after that it moves twice as fast as time
-    if now_us + more <= at_us:
-        assert due.expected_us(now_us + more) == due.expected_us(now_us) == pytest.approx(due.mean_us)
-    if now_us >= at_us:
-        assert due.expected_us(now_us + more) - due.expected_us(now_us) == pytest.approx(2 * more, abs=1e-2)
-
-
-@given(TIMES, SPREADS, TIMES, st.floats(0, 1e7), st.floats(0, 1e6))
-def test_chances_are_chances(at_us: float, spread_us: float, now_us: float, then_us: float, more: float) -> None:
-    due = Due(at_us, spread_us)
-    assert 0 <= due.chance_after(then_us + more, now_us) <= due.chance_after(then_us, now_us) <= 1
-    # news that it has not arrived makes a later arrival more likely
-    assert due.chance_after(then_us, now_us + more) >= due.chance_after(then_us, now_us) - 1e-9
-
-
-@given(st.floats(0, 1e5), st.floats(100, 1e4), st.floats(0, 2e5))
-def test_the_expectation_is_the_integral_of_the_tail(at_us: float, spread_us: float, now_us: float) -> None:
-    due = Due(at_us, spread_us)
-    floor_us = max(now_us, at_us)
-    copy_us = floor_us + 3 * spread_us
-    steps = 2_000
-    width = (copy_us - floor_us) / steps
-    integral = sum(due.chance_after(floor_us + (n + 0.5) * width, now_us) * width for n in range(steps))
-    assert due.copied_is_expected_us(copy_us, now_us) - floor_us == pytest.approx(integral, rel=1e-3)
-
-
-@given(TIMES, SPREADS, TIMES, st.floats(0, 1e7))
-def test_a_copy_saves_what_it_can(at_us: float, spread_us: float, now_us: float, copy_us: float) -> None:
-    due, copy_us = Due(at_us, spread_us), max(copy_us, now_us)
-    saves_us = due.copy_saves_us(copy_us, now_us)
-    assert saves_us >= -1e-3
-    assert saves_us <= due.expected_us(now_us) - now_us + 1e-3
-    # a later copy saves less, one that never comes nothing
-    assert due.copy_saves_us(copy_us + 1_000, now_us) <= saves_us + 1e-3
-    assert due.copy_saves_us(1e15, now_us) < 1e-4 * (spread_us + now_us) ** 2 / 1e7 + 1
+from sa_atp.protocol.help.belief import REMEMBERED, Forecast
 
 
 @given(st.lists(st.floats(1, 1e6), min_size=1, max_size=20))

@@ -186,7 +186,7 @@ class MininetNetwork:
         return found
 
     def prompt(self) -> None:
-        """Stops at Mininet's prompt, until the user leaves it by `exit` or the end of the input."""
+        """Gives the terminal to Mininet's prompt. Returns when the user leaves it, by `exit` or the end of the input."""
         from sa_atp.lab.backends.mininet.api import CLI, log
 
         log.lg.setLogLevel("output")  # else answers of its commands are not shown
