@@ -116,11 +116,8 @@ def _finished(view: View) -> Iterator[Sample]:
             continue
         here = job.counters["finished_here"]
         # a parameter server that shares memory with the switch is spared copies of results, and its ranks have counted them
-        taken = [
-            each.counters["results"]
-            for each in cluster.connections
-            if (each.job, each.epoch) == (job.number, job.epoch)
-        ]
+        ranks = (cluster.connection(job, rank) for rank in range(job.world_size))
+        taken = [each.counters["results"] for each in ranks if each is not None]
         yield (cluster.address, job.name, "switch"), max(job.counters["results_kept"], max(taken, default=0) - here)
         yield (cluster.address, job.name, "parameter server"), here
 
