@@ -114,7 +114,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         self._gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._inner = dist.ProcessGroup(store, rank, size)
         for group in (self, self._inner):
-            for device in _devices():
+            for device in DEVICES:
                 group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, self._gloo)
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.state = SaAtpState.from_env(
@@ -335,12 +335,10 @@ for _name in (*COLLECTIVES, *POINT_TO_POINT, *OTHERS):
         setattr(SaAtpProcessGroup, _name, _method)
 
 
-def _devices() -> list[str]:
-    """Devices whose tensors Gloo takes on this machine."""
-    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-
-
 def register() -> None:
-    """Registers the backend with torch.distributed, once."""
+    """Registers the backend with torch.distributed, once, for GPUs whether there is one or not.
+
+    Looking for a GPU would start its driver, and a process that is forked later could not use CUDA any more.
+    """
     if NAME not in dist.Backend.backend_list:
-        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=_devices())
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=list(DEVICES))

@@ -265,15 +265,16 @@ def through_switch(rank: int, world_size: int) -> dict[str, int]:
     return sent
 
 
-def fsdp(rank: int, world_size: int, *, mode: str) -> list[float]:
+def fsdp(rank: int, world_size: int, *, mode: str, device: str = "cpu") -> list[float]:
     """Mean losses of a sharded model. mode: "native", "switch", "hybrid" (native), or "replicas" (through the switch)."""
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Sequential(nn.Linear(17, 33), nn.Tanh(), nn.Linear(33, 17)) for _ in range(3)])
+    model.to(device)
     state: SaAtpState | None = None
     if mode in ("native", "switch"):
-        mesh = init_device_mesh("cpu", (world_size,))
+        mesh = init_device_mesh(device, (world_size,))
     else:
-        both = init_device_mesh("cpu", (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
+        both = init_device_mesh(device, (2, world_size // 2), mesh_dim_names=("replicate", "shard"))
         mesh = both if mode == "hybrid" else both["shard"]
     for unit in (*model, model):
         fully_shard(unit, mesh=mesh)
@@ -288,7 +289,7 @@ def fsdp(rank: int, world_size: int, *, mode: str) -> list[float]:
     generator = torch.Generator().manual_seed(rank)
     losses = torch.zeros(8)
     for step in range(len(losses)):
-        x = torch.randn(8, 17, generator=generator)
+        x = torch.randn(8, 17, generator=generator).to(device)
         optimiser.zero_grad()
         loss = (model(x) - x).square().mean()
         loss.backward()

@@ -80,12 +80,14 @@ def mean_gradient(
     return {"sizes": sizes, "errors": errors}
 
 
-def follows_speed(rank: int, world_size: int, *, ms: list[float], steps: int, lead: int = 0) -> list[tuple[int, ...]]:
+def follows_speed(
+    rank: int, world_size: int, *, ms: list[float], steps: int, lead: int = 0, device: str = "cpu"
+) -> list[tuple[int, ...]]:
     """Trains with emulated devices. Args: ms: a sample, of each rank. Returns: the sizes of each step."""
     dataset = make_dataset()
     batches = BalancedBatches(dataset, 40, lead=lead)
     loader = DataLoader(dataset, batch_sampler=AheadOf(batches, lead))
-    model = DistributedDataParallel(make_model())
+    model = DistributedDataParallel(make_model().to(device))
     emulate_device(model, ms[rank] / 1e3)
     state = SaAtpState.from_env(batches=batches)
     model.register_comm_hook(state, sa_atp_hook)
@@ -96,7 +98,7 @@ def follows_speed(rank: int, world_size: int, *, ms: list[float], steps: int, le
         for x, y in loader:
             sizes.append(batches.sizes)
             assert len(x) == sizes[-1][rank]
-            nn.functional.mse_loss(model(x), y).backward()
+            nn.functional.mse_loss(model(x.to(device)), y.to(device)).backward()
         epoch += 1
     state.close()
     return sizes

@@ -1,5 +1,7 @@
 """The process-group backend: the answers of Gloo, and the sums through the switch; FSDP2 by its own means."""
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -72,3 +74,15 @@ def test_fsdp_over_the_backend(ranks: Ranks) -> None:
     expected = ranks.run("fsdp", 2, module=MODULE, mode="native")[0]
     found = ranks.run("fsdp", 2, module=MODULE, mode="native", backend="sa_atp")[0]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_import_does_not_look_for_gpus() -> None:
+    """What starts CUDA's driver takes CUDA away from all processes that are forked later."""
+    program = (
+        "import torch\n"
+        "def fail(*_): raise SystemExit('something asked for GPUs')\n"
+        "torch.cuda.is_available = torch.cuda.device_count = torch._C._cuda_getDeviceCount = fail\n"
+        "import sa_atp.ddp\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -55,3 +55,17 @@ def test_help(ranks: Ranks) -> None:
         assert answer["gradient"] < 1e-5
         assert answer["loss"] < 1e-5
         assert answer["statistics"] < 1e-5
+
+
+def test_balanced_batches_take_their_times_from_the_gpu(ranks: Ranks) -> None:
+    answers = ranks.run("follows_speed", 2, module="balanced_scenarios", ms=[1.0, 12.0], steps=15, device="cuda")
+    assert all(answer == answers[0] for answer in answers)
+    assert answers[0][0] == (20, 20)
+    assert answers[0][-1][1] < 20
+
+
+@pytest.mark.parametrize(("mode", "backend"), [("switch", "gloo"), ("native", "sa_atp")])
+def test_fsdp(ranks: Ranks, mode: str, backend: str) -> None:
+    expected = ranks.run("fsdp", 2, module="backend_scenarios", mode="native")[0]
+    found = ranks.run("fsdp", 2, module="backend_scenarios", mode=mode, backend=backend, device="cuda")[0]
+    assert found == pytest.approx(expected, rel=1e-4)
