@@ -135,13 +135,14 @@ class _FlowSimulation:
                 contribution_bits=plan.contribution_bits,
                 slots=plan.switch.quota,
                 seats=policy.seats(plan),
+                cut_off=policy.cut_off(plan),
                 at_server=policy.aggregates_at == "server",
                 # further sums of a policy, as of measurements, have values all the same
                 sizes_only=0 if self.adds else workload.values,
             ),
             self._arrived,
         )
-        self.hashes = _FlowHashes(workload.values, policy.shards(plan) * job.micro_batches) if self.adds else None
+        self.hashes = _FlowHashes(workload.values, self.job.map.contributions) if self.adds else None
         self.ranks = [_FlowRank(self, rank) for rank in range(plan.topology.workers)]
         self.left = len(self.ranks)
         self.rates_mbps = [fabric.network.rate_mbps(link) for link in fabric.up]

@@ -9,6 +9,7 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.flow.aggregation import Aggregation
 from sa_atp.lab.flow.arrays import Floats
+from sa_atp.lab.flow.cut_off import CutOff, Deadline
 from sa_atp.lab.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.lab.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.lab.flow.network import BYTES_PER_US
@@ -42,6 +43,8 @@ class JobSettings:
     """The job's quota of the switch's memory."""
     at_server: bool = False
     """Whether the parameter server sums, not the switches."""
+    cut_off: CutOff | None = None
+    """When the switch sends a sum that is not complete; None: never."""
     sizes_only: int = 0
     """Sums of so many values are transferred but not added up; 0: all are added up."""
 
@@ -60,6 +63,17 @@ class FlowOperation:
     total: Total | None = None
     waiting: int = 0
     """Number of ranks that do not have the sum yet."""
+    deadline: Deadline | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the switch's deadline has passed, so that no further contribution is in the sum."""
+        return self.deadline is not None and self.deadline.is_closed
+
+    @property
+    def bits(self) -> int:
+        """Bitmap of the contributions in it, once it is complete."""
+        return self.aggregation.progress.fan_in
 
 
 class FlowJob:
@@ -171,6 +185,8 @@ class FlowJob:
             complete=complete,
         )
         operation = FlowOperation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
+        if self.settings.cut_off is not None:
+            operation.deadline = Deadline(self.fabric.clock, self.settings.cut_off, aggregation.close)
         return operation
 
     def keep(self, operation: FlowOperation, parts: Mapping[int, Values]) -> None:

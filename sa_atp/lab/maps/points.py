@@ -87,7 +87,7 @@ def _tables(plan: Plan, policy: str, seed: int, network: str) -> dict[str, Any]:
 
 
 def others_of(plan: Plan, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """The policies whose update does not have all shards: (shards in it, workers)."""
+    """The policies whose update does not have all shards: (shards in it, or the fewest, workers)."""
     workers = plan.topology.workers
     return {
         name: (policies.find(name).shards(plan), workers)

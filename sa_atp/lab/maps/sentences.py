@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sa_atp.basics.words import join, plural
+from sa_atp.lab import policies
 from sa_atp.lab.report.text import percent, policy_name
 
 LEAST_CLEAR = 3  # points of a policy from which on its part of the map is described
@@ -171,7 +172,9 @@ def _against_baseline(points: Sequence[Point], found: Mapping[str, Any]) -> list
 def _incomplete(found: Mapping[str, Any]) -> list[str]:
     if found["quantity"] == "accuracy":
         return []
+    vary = {name for name in found["incomplete"] if name in policies.names() and policies.find(name).shards_vary}
     return [
-        f"{policy_name(name)} leaves work out: its update has {shards} of {workers} shards, and its step is less work."
+        f"{policy_name(name)} leaves work out: its update has {'at least ' if name in vary else ''}{shards} of {workers} "
+        "shards, and its step is less work."
         for name, (shards, workers) in found["incomplete"].items()
     ]

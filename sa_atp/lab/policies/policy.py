@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
+from sa_atp.lab.flow.cut_off import CutOff
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -16,6 +17,7 @@ from sa_atp.steps.parallel import Curve, most_gain
 from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
 
 BACKENDS = ("local", "sim", "mininet")
+NETWORKS = ("packets", "flows")
 
 
 class Family(Enum):
@@ -34,6 +36,8 @@ class Family(Enum):
 
 class TopologyTable(Protocol):
     @property
+    def kind(self) -> str: ...
+    @property
     def workers(self) -> int: ...
 
 
@@ -44,6 +48,8 @@ class JobTable(Protocol):
     def micro_batches(self) -> int: ...
     @property
     def compute_us_per_sample(self) -> int: ...
+    @property
+    def shard_us(self) -> int: ...
     @property
     def parallel(self) -> int: ...
     def parallel_curve(self, rank: int) -> Curve: ...
@@ -99,6 +105,8 @@ class Policy(ABC):
     family: ClassVar[Family]
     backends: ClassVar[tuple[str, ...]] = BACKENDS
     """Backends that can run it."""
+    networks: ClassVar[tuple[str, ...]] = NETWORKS
+    """Networks of the simulated backend that can run it (`sim.network`)."""
     modules: ClassVar[tuple[str, ...]] = ()
     """Optional packages that it needs."""
     settings: ClassVar[type[Any] | None] = None
@@ -107,6 +115,8 @@ class Policy(ABC):
     """The name of that table, if not the policy's; policies may share one."""
     has_tasks_at_a_time: ClassVar[bool] = False
     """Whether workers compute `job.parallel` micro-batches at a time; False: one."""
+    shards_vary: ClassVar[bool] = False
+    """Whether updates differ in their number of shards."""
 
     def check(self, plan: PlanTables, where: str) -> None:  # noqa: B027 (most policies run every plan)
         """Refuses plans that this policy cannot run. Args: where: the plan's name. Raises: UserError, in one line."""
@@ -116,7 +126,7 @@ class Policy(ABC):
         return plan.settings_of(self.table or self.name)
 
     def shards(self, plan: PlanTables) -> int:
-        """Number of shards in an update."""
+        """Number of shards in an update; the fewest, if it varies."""
         return plan.topology.workers
 
     def most_parallel(self, plan: PlanTables) -> int:
@@ -148,6 +158,10 @@ class SwitchPolicy(Policy):
     def seats(self, plan: PlanTables) -> int:
         """Number of workers in a sum, the first to finish; 0: all (protocol section 10.6)."""
         return 0
+
+    def cut_off(self, plan: PlanTables) -> CutOff | None:
+        """When the switch sends a sum without those that are late; None: never."""
+        return None
 
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]

@@ -40,8 +40,6 @@ class BackupStepper:
         self._parallel = parallel
         member = host.membership
         self._rank, self._map = member.rank, member.map
-        # gradients are scaled for a sum over all ranks; this factor makes the sum over the seats a mean
-        self._weight = np.float32(member.world_size / member.seats)
 
     def run(self, step: int) -> Steps:
         """See `StepRunner`. The record has the sum over the seats; the mean of their gradients is applied."""
@@ -51,11 +49,12 @@ class BackupStepper:
         parts = yield from self._shard(step, sum_, record)
         if parts is not None:
             yield from self._contribute(number, sum_, parts, record)
-        if not record.micro_batches:
-            record.dropped, record.pieces = len(record.pieces), []
         contributed_us = self._host.now_us()
         yield Wait(sum_.future)
-        self._workload.apply(sum_.future.result() * self._weight)
+        weight = self._settle(sum_, parts, record)
+        if not record.micro_batches:
+            record.dropped, record.pieces = len(record.pieces), []
+        self._workload.apply(sum_.future.result() * weight)
         record.end_us = self._host.now_us()
         account(record, contributed_us, sum_.sending)
         return record, sum_
@@ -119,11 +118,22 @@ class BackupStepper:
             if isinstance(reply, Seated):
                 bits = self._map.bits_of_seat(reply.seat)
                 self._host.contribute(sum_, parts, bits, on_behalf=False)
-                record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(parts)]
-                record.micro_batches = len(parts)
+                self._note_contributed(parts, record)
                 return
             if reply is not None:
                 return  # all seats are taken: the shard is dropped
+
+    def _note_contributed(self, parts: list[Values], record: StepRecord) -> None:
+        record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(parts)]
+        record.micro_batches = len(parts)
+
+    def _settle(self, sum_: PendingSum, parts: list[Values] | None, record: StepRecord) -> np.float32:
+        """Settles a complete sum: whose gradients are in it. Gradients are scaled for a sum over all ranks.
+
+        Args: parts: the worker's own, if it computed all. Returns: the factor that makes the sum a mean.
+        """
+        member = self._host.membership
+        return np.float32(member.world_size / member.seats)
 
 
 class SyncOpt(SwitchPolicy):

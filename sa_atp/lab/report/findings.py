@@ -91,15 +91,19 @@ def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[Poli
 
 def _of_fewer_samples(result: RunResult, base: PolicyStats, other: PolicyStats) -> str:
     """A note if iterations of the two policies differ in their number of samples."""
-    mine, theirs = (samples_of(each.policy, result.plan) for each in (other, base))
+    mine, theirs = (samples_of(each, result.plan) for each in (other, base))
     return f", of {number(mine)} samples in place of {number(theirs)}," if mine and theirs and mine != theirs else ""
 
 
-def samples_of(policy: str, plan: Plan) -> int | None:
-    """Number of samples in an update; None: this release does not know the policy."""
-    if policy not in policies.names():
+def samples_of(policy: PolicyStats, plan: Plan) -> int | None:
+    """Number of samples in an update, the mean if it varies; None: this release does not know the policy."""
+    if policy.policy not in policies.names():
         return None
-    return policies.find(policy).shards(plan) * plan.job.batch_size
+    kind = policies.find(policy.policy)
+    if kind.shards_vary:
+        contributed = sum(each.own + each.helped for each in policy.workers())
+        return round(contributed * plan.job.batch_size / plan.job.micro_batches)
+    return kind.shards(plan) * plan.job.batch_size
 
 
 def who_did_what(result: RunResult) -> str:

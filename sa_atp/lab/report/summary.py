@@ -69,7 +69,7 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
             "mean_of_jobs": list(policy.job_means_s().values()),
         },
         "worker_iteration_time_s": _distribution(np.concatenate([np.empty(0), *(each.times_s for each in workers)])),
-        "samples_per_update": findings.samples_of(policy.policy, plan),
+        "samples_per_update": findings.samples_of(policy, plan),
         "final_loss": final_loss,
         "final_accuracy": final_accuracy,
         "final_training_loss": _mean(training),

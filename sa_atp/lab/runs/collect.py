@@ -1,6 +1,7 @@
 """Makes the records of a run from the workers' raw records, and checks every sum."""
 
 from collections import defaultdict
+from collections.abc import Container
 from typing import Any
 
 from sa_atp.lab import policies
@@ -39,7 +40,7 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     if kind.family is policies.Family.PEERS:  # sums of floats, without fragments to count
         run.sums_checked, run.sums_wrong = check_agreement(workers)
     elif kind.family is policies.Family.SWITCH:
-        run.sums_checked, run.sums_wrong = check_sums(workers, kind.shards(plan) * plan.job.micro_batches)
+        run.sums_checked, run.sums_wrong = check_sums(workers, _contributions(plan, kind))
         run.fragments = _fragments(workers)
         run.shares_memory = _shares(workers)
     run.help = _help(run.iterations, workers)
@@ -116,11 +117,20 @@ def _iteration(
     )
 
 
-def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, int]:
-    """Compares every worker's sum of every step with the sum of the contributions.
+def _contributions(plan: Plan, kind: policies.Policy) -> range:
+    """The possible numbers of contributions in a sum."""
+    least = kind.shards(plan)
+    most = plan.topology.workers if kind.shards_vary else least
+    step = plan.job.micro_batches
+    return range(least * step, most * step + 1, step)
+
+
+def check_sums(workers: list[dict[str, Any]], contributions: Container[int]) -> tuple[int, int]:
+    """Compares every worker's sum of every step with the sum of the contributions that are said to be in it.
 
     If several workers computed a contribution (clones, backups), their results have to be equal.
 
+    Args: contributions: the possible numbers of contributions in a sum.
     Returns: number of sums checked, and number of wrong ones.
     """
     parts: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
@@ -133,7 +143,7 @@ def check_sums(workers: list[dict[str, Any]], contributions: int) -> tuple[int, 
     for worker in workers:
         for step, hashed in worker["sums"]:
             checked += 1
-            whole = len(parts[step]) == contributions and step not in contradictory
+            whole = len(parts[step]) in contributions and step not in contradictory
             wrong += not whole or sum(parts[step].values()) & MASK64 != hashed
     return checked, wrong
 

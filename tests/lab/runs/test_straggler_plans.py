@@ -42,6 +42,7 @@ def mean_s(result: RunResult, policy: str) -> float:
         "slow-links",
         "tails",
         "stall-points",
+        "deadline",
     ],
 )
 def test_each_pattern_has_a_documented_plan(name: str) -> None:
