@@ -385,7 +385,7 @@ class Rank:
     def lanes(self, sender: ContributionGroup, local: int) -> tuple[int, np.ndarray]:
         (run,) = self.found.plan.runs(local, local + 1)
         bits, out = np.zeros((1, 1), np.uint64), np.zeros((1, LANES), LANE)
-        sender.write_lanes(run, bits, out)
+        sender.write_lanes(run, self.found.exponent_of(run), bits, out)
         return self.found.exponent_of(run), out[0].astype(np.int64)
 
 

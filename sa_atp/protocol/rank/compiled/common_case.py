@@ -7,6 +7,7 @@ this, which also say what the common case means. (protocol sections 5 and 6)
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -235,8 +236,9 @@ def little_endian() -> bool:
     return sys.byteorder == "little"
 
 
+@lru_cache
 def _in_memory(bits: int, contribution_bits: int) -> NDArray[np.uint32]:
-    """A bitmap of a packet as this machine reads it, word by word."""
+    """A bitmap of a packet as this machine reads it, word by word. Kernels only read it."""
     return words_of(bits, contribution_bits).astype(WORD).view(np.uint32)
 
 

@@ -165,7 +165,7 @@ class Receiver:
     def _finish(self, operation: Operation) -> None:
         self._operations.finish(operation)
         self._recovery.forget(operation)
-        redone = int(np.count_nonzero(operation.attempt))
+        redone = operation.redone
         self._stats.chunks_redone += redone
         if self._log is not nobody:
             window, smoothed_us = self._window, self._round_trip.smoothed_us

@@ -77,6 +77,8 @@ class Recovery:
 
         Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
         """
+        if not self._under_way.in_flight:
+            return
         reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
             for group in operation.groups:
