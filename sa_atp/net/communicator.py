@@ -449,7 +449,7 @@ class Communicator(Asking):
 
     def _serve(self) -> None:
         """Called after each turn of the connection's thread."""
-        too_long = mtu.take_exceeded(self._driver.socket)
+        too_long = None if self._driver.socket.too_long is None else mtu.take_exceeded(self._driver.socket)
         if too_long is not None and self._worker.error is None:
             self._worker.path_narrowed(*too_long, now_us())
         self._session.serve(now_us())

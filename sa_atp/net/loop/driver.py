@@ -371,7 +371,9 @@ class Driver:
             if stood_still_us(due, now):
                 self._receive()  # others are heard before anything follows from their silence
             self.connection.handle_timer(now_us())
-        self.socket.report_refusals(self.connection.doubts(now))
+        doubts = self.connection.doubts(now)
+        if doubts != self.socket.reports_refusals:
+            self.socket.report_refusals(doubts)
         self._owes = not contributions
         if contributions:
             self._flush()

@@ -215,7 +215,7 @@ class Worker:
         """
         self._look_at_clock(now_us)
         for burst in merged(bursts):
-            if self.error is not None:
+            if self._server.error is not None:
                 return
             if burst.address not in (self.membership.data_address, self.membership.server_address):
                 self.stats.foreign += len(burst)
@@ -336,7 +336,7 @@ class Worker:
         """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
         due_us = self._server.next_timer_us()
         if (
-            self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
+            self._steady is None or self._server.error is not None or self._server.giving_up is not None or self._to_probe
             or self._events or self._fetching.packets or due_us <= now_us
             or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
@@ -356,7 +356,7 @@ class Worker:
 
     def next_timer_us(self) -> int | None:
         """When `handle_timer` wants to be called; None: never."""
-        if self.error is not None:
+        if self._server.error is not None:
             return None
         due_us = self._server.next_timer_us()
         if self._operations.oldest is None:
@@ -381,9 +381,9 @@ class Worker:
 
     def handle_timer(self, now_us: int) -> None:
         self._look_at_clock(now_us)
-        if self.error is None:
+        if self._server.error is None:
             self._server.handle_timer(now_us)
-        if self.error is None:
+        if self._server.error is None:
             self._look_after_operations(now_us)
 
     def _look_after_operations(self, now_us: int) -> None:
@@ -421,7 +421,7 @@ class Worker:
     def doubts(self, now_us: int) -> bool:
         """Whether to tell us of hosts that refuse what is sent there: parameter server or switch do not answer."""
         is_silent = self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH
-        return self.error is None and (is_silent or self._server.is_doubted(now_us))
+        return self._server.error is None and (is_silent or self._server.is_doubted(now_us))
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
         """The hosts of these addresses say that no process has the port any more. (section 7.4)"""
@@ -449,11 +449,12 @@ class Worker:
         Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
             always given.
         """
-        if self.error is None:
+        has_ended = self._server.error is not None
+        if self._operations.queue and not has_ended:
             self._open_waiting(now_us)
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
-        if self.error is None:
+        if not has_ended:
             burst = self._sender.contributions(budget_bytes, now_us)
             if burst is not None:
                 self._probe_timer.on_sent(now_us)

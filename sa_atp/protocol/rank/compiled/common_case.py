@@ -36,6 +36,7 @@ from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.sums.stamp import probes
 
 STEADY_ROWS = 2048  # packets of one burst at most, for kernels of streams that flow
+LITTLE_ENDIAN = sys.byteorder == "little"
 BITMAP_WORD_BITS = 32  # kernels read packets in such words
 
 
@@ -131,7 +132,7 @@ class CommonCase:
         """
         plan = operation.plan
         attempt, within = divmod(first, plan.attempt_fragments)
-        if within < plan.scale_fragments or group.excluded or not (little_endian() and group.is_aligned):
+        if within < plan.scale_fragments or group.excluded or not (LITTLE_ENDIAN and group.is_aligned):
             return 0
         what = self._described(operation, attempt)
         what.flags = Flag.ON_BEHALF if group.bypass_leaf else 0
@@ -179,7 +180,7 @@ class CommonCase:
 
         Args: flow: Flow[1].
         """
-        if not little_endian():
+        if not LITTLE_ENDIAN:
             return None
         plan, width = operation.plan, self._member.contribution_bits
         contribution, part = Record(k.Contribution), Record(k.Part)
@@ -226,14 +227,10 @@ class CommonCase:
 
 def _words(packets: ByteRows) -> NDArray[np.uint32] | None:
     """The rows as words where they lie, if they can be read as such."""
-    if not packets.flags.c_contiguous or packets.shape[1] % 4 or not little_endian():
+    if not packets.flags.c_contiguous or packets.shape[1] % 4 or not LITTLE_ENDIAN:
         return None
     words = packets.view(np.uint32)
     return words if words.flags.aligned else None
-
-
-def little_endian() -> bool:
-    return sys.byteorder == "little"
 
 
 @lru_cache

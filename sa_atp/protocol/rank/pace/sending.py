@@ -7,7 +7,6 @@ import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Numbers
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import Resent
 from sa_atp.protocol.numbers.fragments import Run
@@ -95,7 +94,7 @@ class Sender:
         if until_question is not None:
             at_most = min(at_most, until_question)
         at_most = min(at_most, in_window)
-        oldest_seq = self._operations.oldest_seq()
+        oldest_place = self._operations.oldest_place()
         chosen: list[_Piece] = []
         # The n-th groups of all operations share the slots. If all groups did, they would lock up: what a helper sends
         # for a straggler would wait for room that its own fragments hold, and those wait for the straggler's.
@@ -108,7 +107,7 @@ class Sender:
                 rest = True
                 group = operation.groups[n]
                 # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
-                below = self._member.slot_count - serial_distance(oldest_seq, operation.first_seq)
+                below = oldest_place + self._member.slot_count - operation.place
                 for first, end in group.take(window, most, below, operation.pending) if group.has_work else ():
                     chosen.append(_Piece(operation, group, first, end))
                     most -= end - first

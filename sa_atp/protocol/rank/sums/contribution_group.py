@@ -152,7 +152,7 @@ class ContributionGroup(Transmissions):
             if stop <= first:
                 break
             wanted = pending[first:stop]
-            if wanted.all():
+            if np.count_nonzero(wanted) == stop - first:
                 ranges.append((first, stop))
                 count -= stop - first
             else:

@@ -52,7 +52,7 @@ class Operations:
         """Contributions of a complete sum."""
         self.oldest: Operation | None = None
         """The first operation that is open and not done."""
-        self._waiting: dict[int, _Waiting] = {}
+        self.queue: dict[int, _Waiting] = {}
         self._open: OrderedDict[int, Operation] = OrderedDict()  # those that are done and not taken, too
         self._active: OrderedDict[int, Operation] = OrderedDict()  # those that are not done, in order
         self._starts: list[int] = []  # places where operations begin: of number `_first`, and those that follow
@@ -69,7 +69,7 @@ class Operations:
         self.begun += 1
         self._next_place += waiting.plan.span
         self._starts.append(waiting.place)
-        self._waiting[waiting.index] = waiting
+        self.queue[waiting.index] = waiting
         return waiting.index, self._seq(waiting.place)
 
     def open_waiting(self) -> bool:
@@ -77,19 +77,19 @@ class Operations:
 
         Returns: whether there was one to open.
         """
-        if not self._waiting:
+        if not self.queue:
             return False
         # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
         return self._open_until(self.oldest_place() + self._member.slot_count)
 
     def _open_until(self, place: int) -> bool:
         opened = self._opened
-        while (waiting := self._waiting.get(self._opened)) is not None and waiting.place < place:
+        while (waiting := self.queue.get(self._opened)) is not None and waiting.place < place:
             if waiting.key is not None:
                 if waiting.key in self._open_keys:
                     break
                 self._open_keys.add(waiting.key)
-            del self._waiting[waiting.index]
+            del self.queue[waiting.index]
             operation = Operation(
                 index=waiting.index,
                 plan=waiting.plan,
@@ -117,8 +117,8 @@ class Operations:
         """Adds values to an operation, open or waiting."""
         if index in self._open:
             self._open[index].add(group)
-        elif index in self._waiting:
-            self._waiting[index].groups.append(group)
+        elif index in self.queue:
+            self.queue[index].groups.append(group)
 
     def finish(self, operation: Operation) -> None:
         """Its sum is complete: the key is free for the next operation."""
@@ -167,17 +167,17 @@ class Operations:
         return [operation for operation in self.active() if not self.is_complete(operation)]
 
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self.queue)
 
     def plan_of(self, index: int) -> Plan | None:
         """None if the operation is done."""
-        known = self._active.get(index) or self._waiting.get(index)
+        known = self._active.get(index) or self.queue.get(index)
         return None if known is None else known.plan
 
     def oldest_place(self) -> int:
         operation = self.oldest
         if operation is None:
-            waiting = self._waiting.get(self._opened)
+            waiting = self.queue.get(self._opened)
             return self._next_place if waiting is None else waiting.place
         return operation.place + (operation.oldest_pending() or 0)
 
@@ -193,7 +193,8 @@ class Operations:
         the same is true of.
         """
         place = self._place(seq)
-        self._open_until(place + 1)
+        if self.queue:
+            self._open_until(place + 1)
         return self._at(place)
 
     def find(self, seq: int) -> Operation | None:
@@ -228,5 +229,7 @@ class Operations:
 
     def _place(self, seq: int) -> int:
         """The nearest to where we are of all places that a number of 32 bits can mean."""
-        here = self.oldest_place() if self.oldest is None else self.oldest.place
+        if self.oldest is not None:
+            return self.oldest.place + serial_distance(self.oldest.first_seq, seq)
+        here = self.oldest_place()
         return here + serial_distance(self._seq(here), seq)
