@@ -67,10 +67,6 @@ class Recovery:
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
-    def on_results(self, now_us: int) -> None:
-        """Results show what has left the network: nobody has to be asked for that."""
-        self.asking.results_us = now_us
-
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
         answer has shown that something was lost, and these have left the network as well. (section 5.3)

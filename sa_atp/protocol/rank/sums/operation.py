@@ -217,10 +217,8 @@ class Operation(Progress):
         """
         (group,) = self.groups
         fresh, newest_us, flown, complete, accepted, last_accepted = found.item()
-        miss(self, self._under_way, -fresh)
-        on_taken(group, self._under_way, group, last, flown, newest_us)
+        on_taken(self, group, self._under_way, group, last, fresh, flown, accepted, newest_us)
         if accepted:
-            self.resolved += accepted
             group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
