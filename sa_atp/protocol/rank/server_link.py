@@ -251,7 +251,7 @@ class ServerLink:
             operation=first.index,
             values=first.plan.values,
             first=first.first_seq,
-            predicted=first.foretold > 0,
+            predicted=first.foretold,
             tag=first.tag,
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,

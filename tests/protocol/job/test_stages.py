@@ -46,7 +46,7 @@ SCALE_0, DATA_0, SCALE_1, DATA_1 = {0}, {1, 2, 3}, {4}, {5, 6, 7}
 
 def operation(values: int = VALUES, *, known: Sequence[ChunkHistory] = ()) -> Operation:
     """Args: known: what a history says of each chunk."""
-    rows = [HistoryRow(h.exponent, h.finest, h.patience, True) for h in known]
+    rows = [HistoryRow(h.exponent, h.finest, h.patience) for h in known]
     return Operation(
         index=0,
         plan=Plan(values, LANES),

@@ -160,7 +160,7 @@ class Book(RuleBasedStateMachine):
             if found is not None and n not in self.done:
                 assert found.groups == [g for g in [self.groups[n]] if g], "what was given while it waited is there"
                 known = any(self.keys[m] == self.keys[n] and self.plans[m].chunks == 1 for m in range(n))
-                assert (found.foretold > 0) == (self.keys[n] is not None and known)
+                assert found.foretold == (self.keys[n] is not None and known)
         assert self.book.under_way.missing == sum(operation.missing for operation in self.book.active())
 
     def teardown(self) -> None:

@@ -215,6 +215,7 @@ class CommonCase:
         where, plan = self._where, operation.plan
         where.data_start, where.data_fragments, where.attempt = plan.data_start(attempt), plan.data_fragments, attempt
         where.chunk_fragments, where.local, where.exponent, where.high = plan.chunk_fragments, 0, 0, 0
+        where.foretold = operation.foretold
         return where
 
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:

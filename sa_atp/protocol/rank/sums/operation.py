@@ -91,30 +91,24 @@ class Operation(Progress):
         self.key = key
         self._histories = histories
         known = histories.get(key) if key is not None else None
+        self.foretold = known is not None and len(known) == plan.chunks
+        """Whether a history says the exponent of each chunk."""
         # A copy: the next operation with this key must not see what this one has learned before it is over.
         self._history: History = (
-            known.copy() if known is not None and len(known) == plan.chunks else np.zeros(plan.chunks, _HISTORY)
+            known.copy() if known is not None and self.foretold else np.zeros(plan.chunks, _HISTORY)
         )
-        self._from_history = self._history["is_known"].copy()
-        self.foretold = int(np.count_nonzero(self._from_history))
-        """How many chunks have a history that says their exponent."""
-        is_foretold = self.foretold == plan.chunks
         self.exponent: Exponents = (
-            self._history["exponent"].astype(np.int16) if is_foretold else np.full(plan.chunks, UNKNOWN, np.int16)
+            self._history["exponent"].astype(np.int16) if self.foretold else np.full(plan.chunks, UNKNOWN, np.int16)
         )
         self.sums = Sums(
-            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
-            self._history,
-        )  # fmt: skip
+            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._history
+        )
         """The arrays that kernels read and write."""
-        if is_foretold:
+        if self.foretold:
             self._want_all()
             return
-        for chunk, is_known in enumerate(self._from_history.tolist()):
-            if is_known:
-                self._know(chunk, 0, int(self._history["exponent"][chunk]))
-            else:
-                self._gather(chunk, 0)
+        for chunk in range(plan.chunks):
+            self._gather(chunk, 0)
 
     @property
     def missing_share(self) -> float:
@@ -226,11 +220,11 @@ class Operation(Progress):
 
     @property
     def is_foretold(self) -> bool:
-        """Whether a history says the exponent of each chunk, and nothing is done again."""
-        return self.foretold == self.plan.chunks and not self.redone
+        """Whether all data travel at exponents that a history says: nothing is done again."""
+        return self.foretold and not self.redone
 
     def _learn(self, chunk: int, history: ChunkHistory) -> None:
-        self._history[chunk] = (history.exponent, history.finest, history.patience, True)
+        self._history[chunk] = (history.exponent, history.finest, history.patience)
 
     def _settle(self, first: int, end: int) -> int:
         """Marks pending fragments as known, or not needed any more. Returns: when the newest was sent."""
@@ -384,9 +378,8 @@ class Operation(Progress):
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
         bad = poisoned(top)
         predicted = None
-        if attempt == 0 and self._from_history[chunk]:
-            exponent, finest, patience, _ = self._history[chunk].item()
-            predicted = ChunkHistory(exponent, finest, patience)
+        if attempt == 0 and self.foretold:
+            predicted = ChunkHistory(*self._history[chunk].item())
         if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
             self._log(ChunkRedone(self.index, chunk, used, "does not fit" if bad else "too coarse"))
             self._superseded[chunk] = (used, self._sums_of(chunk).copy())

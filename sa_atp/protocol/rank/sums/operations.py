@@ -104,7 +104,7 @@ class Operations:
                 log=self._log,
             )
             if self._log is not nobody:
-                plan, foretold = waiting.plan, operation.foretold
+                plan, foretold = waiting.plan, waiting.plan.chunks if operation.foretold else 0
                 self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
             self._opened += 1
             self._open[waiting.index] = self._active[waiting.index] = operation
