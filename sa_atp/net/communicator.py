@@ -220,16 +220,19 @@ class Communicator(Asking):
         """
         if self._driver.is_here():
             raise TransportError("a signal's handler cannot wait for a sum in the middle of another one")
+        values, write_back = self._flat(array)
+        if not values.size:
+            return
         # this thread runs the connection while it waits, so no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
-            future = self.all_reduce_async(array, key=key, scale=scale)
+            sum_ = self._sum_of(values, key, scale, measured=True)
             if borrowed:
-                self._driver.turn_until(future.done)
+                self._driver.turn_until(lambda: sum_.is_over)
         finally:
             if borrowed:
                 self._driver.give_back()
-        future.result()
+        write_back(sum_.future.result())
 
     def all_reduce_async(
         self, array: Any, *, key: object | None = None, scale: float = 1.0, measured: bool = True
@@ -241,18 +244,12 @@ class Communicator(Asking):
         Returns: a future, whose result is the array, and whose exception is what went wrong. Its callbacks run in threads
         of their own, and may wait for other sums.
         """
-        if self.membership.seats:
-            raise UserError(
-                "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
-            )
-        values, write_back = flat_float32(array)
+        values, write_back = self._flat(array)
         if not values.size:
             nothing: Future[Any] = Future()
             nothing.set_result(array)
             return nothing
-        bits = self.membership.bits_of(self.membership.rank)
-        sum_ = self.begin(values.size, key=key, out=values, scale=scale, measured=measured)
-        self.contribute(sum_, [values], bits)
+        sum_ = self._sum_of(values, key, scale, measured=measured)
         done: Promise[Any] = Promise(self._callbacks)
 
         def finish(future: "Future[Values]") -> None:
@@ -265,6 +262,20 @@ class Communicator(Asking):
 
         add_inline_callback(sum_.future, finish)
         return done
+
+    def _flat(self, array: Any) -> tuple[Values, Callable[[Values], None]]:
+        """See flat_float32. Raises: UserError: an array that cannot be sent, or a job with seats."""
+        if self.membership.seats:
+            raise UserError(
+                "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
+            )
+        return flat_float32(array)
+
+    def _sum_of(self, values: Values, key: object | None, scale: float, *, measured: bool) -> Sum:
+        """Starts a sum to which this rank contributes an array, which is replaced by it."""
+        sum_ = self._new_sum(values.size, key, values, scale, measured=measured)
+        self._call(lambda: self._session.begin(sum_, key, now_us(), values))
+        return sum_
 
     def begin(
         self,
@@ -284,13 +295,16 @@ class Communicator(Asking):
 
         Raises: UserError: nothing to sum, an `out` that cannot take the sum, or a key that cannot be compared.
         """
+        sum_ = self._new_sum(values, key, out, scale, measured=measured)
+        self._call(lambda: self._session.begin(sum_, key, now_us()))
+        return sum_
+
+    def _new_sum(self, values: int, key: object | None, out: Values | None, scale: float, *, measured: bool) -> Sum:
         try:
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        sum_ = self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale, measured=measured)
-        self._call(lambda: self._session.begin(sum_, key, now_us()))
-        return sum_
+        return self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale, measured=measured)
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
         """Adds values to a sum.
@@ -435,7 +449,7 @@ class Communicator(Asking):
 
     def _serve(self) -> None:
         """Called after each turn of the connection's thread."""
-        too_long = mtu.take_exceeded(self._driver.socket)
+        too_long = None if self._driver.socket.too_long is None else mtu.take_exceeded(self._driver.socket)
         if too_long is not None and self._worker.error is None:
             self._worker.path_narrowed(*too_long, now_us())
         self._session.serve(now_us())

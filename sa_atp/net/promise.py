@@ -43,7 +43,9 @@ class Promise(Future[_T]):
     def __init__(self, callbacks: Callbacks) -> None:
         super().__init__()
         self._callbacks = callbacks
-        self.set_running_or_notify_cancel()
+
+    def cancel(self) -> bool:
+        return False
 
     def add_done_callback(self, fn: Callable[["Future[_T]"], object]) -> None:
         super().add_done_callback(lambda future: self._callbacks.run(fn, future))

@@ -63,6 +63,16 @@ class Sum:
     """After it is done: the sums as integers (`finished.integers()`)."""
     session: "Session | None" = field(default=None, repr=False)
     """The session that began it, the only one that can contribute to it."""
+    is_over: bool = False
+    """Whether its future is done."""
+
+    def complete(self) -> None:
+        self.is_over = True
+        self.future.set_result(self.out)
+
+    def fail(self, error: Exception) -> None:
+        self.is_over = True
+        self.future.set_exception(error)
 
 
 class Asking(ABC):
@@ -99,6 +109,7 @@ class Session:
         self.membership = worker.membership
         self.revoked: Callable[[int, int], None] = lambda step, held: None
         """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
+        self._own_bits = self.membership.bits_of(self.membership.rank)
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
 
@@ -145,7 +156,7 @@ class Session:
                 f"bits = {bits:#x}: expected one or more of the job's {plural(member.contributions, 'contribution')}, "
                 f"{member.fan_in:#x} in all"
             )
-        own = member.bits_of(member.rank)
+        own = self._own_bits
         if bits & ~own and not on_behalf and not member.seats:
             raise UserError(
                 f"bits = {bits:#x}: rank {member.rank}'s own contributions are {own:#x}, others' need on_behalf=True"
@@ -163,26 +174,28 @@ class Session:
                 raise UserError(f"a contribution must be a contiguous float32 array of {plural(sum_.values, 'value')}")
         return bits
 
-    def begin(self, sum_: Sum, key: object | None, now_us: int) -> None:
-        """Starts a sum. Args: key: see Worker.begin."""
+    def begin(self, sum_: Sum, key: object | None, now_us: int, own: Values | None = None) -> None:
+        """Starts a sum. Args: key: see Worker.begin; own: this rank's contribution, if it is there already."""
         if self.worker.error is not None:
-            sum_.future.set_exception(self.worker.error)
+            sum_.fail(self.worker.error)
             return
         try:
             sum_.operation = self.worker.begin(sum_.values, key, now_us, sum_.scale)
         except Exception as problem:
-            sum_.future.set_exception(problem)
+            sum_.fail(problem)
             raise
         self._sums[sum_.operation] = sum_
+        if own is not None:
+            self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool) -> None:
         """Adds values to a sum that is not over. Args: see Worker.contribute."""
-        if not sum_.future.done():
+        if not sum_.is_over:
             self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)
 
     def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
-        if not sum_.future.done():
+        if not sum_.is_over:
             self.worker.probe(sum_.operation)
 
     # --- questions ----------------------------------------------------------------------------------------------------
@@ -243,22 +256,22 @@ class Session:
 
     def _finish(self, sum_: Sum, now_us: int) -> None:
         try:
-            if sum_.measured:
-                self.worker.note_wait(sum_.operation, now_us)
             sum_.sending = self.worker.sending(sum_.operation)
+            if sum_.measured:
+                self.worker.note_wait(sum_.operation, sum_.sending, now_us)
             sum_.sent_share = self.worker.sent_share(sum_.operation)
             sum_.finished = self.worker.result(sum_.operation, sum_.out)
             if sum_.scale != 1.0:
                 sum_.out *= np.float32(sum_.scale)
         except Exception as problem:  # other sums are not affected
-            sum_.future.set_exception(problem)
+            sum_.fail(problem)
             return
-        sum_.future.set_result(sum_.out)
+        sum_.complete()
 
     def fail(self, error: TransportError) -> None:
         """Fails all futures that are not done."""
         for sum_ in list(self._sums.values()):
-            sum_.future.set_exception(error)
+            sum_.fail(error)
         self._sums.clear()
         for future, _ in list(self._questions.values()):
             future.set_exception(error)

@@ -59,7 +59,7 @@ def made_sums(memory: list[Guarded], attempt: int, fragments: int, chunks: int) 
     shapes: dict[str, tuple[int, type]] = {
         "pending": (2 * attempt, bool), "waiting": (chunks, np.int32), "exponents": (chunks, np.int16),
         "attempts": (chunks, np.int8), "accepted": (chunks, bool), "lanes": (fragments * LANES, np.int32),
-        "predicted": (chunks, bool), "histories": (chunks, k.HistoryRow),
+        "histories": (chunks, k.HistoryRow),
     }  # fmt: skip
     return k.Sums(**{name: guarded(memory, *shape) for name, shape in shapes.items()})
 
@@ -97,7 +97,6 @@ def test_results(seed: int, bits: int) -> None:
         sums.pending[:] = rng.random() < 0.9 or made.random(2 * attempt) < 0.9
         sums.exponents[:] = 20
         sums.waiting[:] = chunk_fragments
-        sums.predicted[:] = made.random(chunks) < 0.7
         sums.accepted[:] = made.random(chunks) < 0.05
         for _ in range(8):
             packets = batch(rng, made, bits)
@@ -114,6 +113,7 @@ def test_results(seed: int, bits: int) -> None:
                 part = part_of(scales, fragments, chunk_fragments, bits)
                 part["local"], part["exponent"], part["high"] = local, row.exponent, 2 * attempt
                 part["data_start"] = which * attempt + scales
+                part["foretold"] = rng.random() < 0.7
                 taken += fast.take(packets.array, row.start, row.end, part, sums, sent, found, chunks_done)
             done += len(packets.array)
             for each in (packets, rows, *memory):
@@ -143,8 +143,8 @@ def test_results_of_a_stream_that_flows(seed: int, bits: int) -> None:
             question=guarded(memory, 3 + bits, np.uint32),
         )  # fmt: skip
         state.fan_in[:] = 0xFFFFFFFF
+        state.part["foretold"] = rng.random() < 0.7
         state.sums.pending[:], state.sums.waiting[:], state.sums.exponents[:] = True, chunk_fragments, 20
-        state.sums.predicted[:] = made.random(chunks) < 0.7
         state.sent.order[:] = made.integers(0, 2 * attempt, 2 * attempt)
         state.sent.tries[:] = made.integers(0, 3, 2 * attempt)
         flow = state.flow

@@ -204,7 +204,7 @@ def _sums() -> Any:
     mask = t.boolean[::1]
     return _named(
         kernels.Sums, pending=mask, waiting=t.int32[::1], exponents=t.int16[::1], attempts=t.int8[::1], accepted=mask,
-        lanes=t.int32[::1], predicted=mask, histories=_records(kernels.HistoryRow),
+        lanes=t.int32[::1], histories=_records(kernels.HistoryRow),
     )  # fmt: skip
 
 

@@ -1,7 +1,6 @@
 """Runs a sans-I/O connection over a UDP socket: a dozen lines, and a thread for those who want to block."""
 
 import contextlib
-import math
 import os
 import select
 import threading
@@ -77,13 +76,12 @@ class Driver:
         self._owner = 0  # that thread; 0: none
         self._is_over: Callable[[], bool] = _never  # what the thread that has borrowed it waits for
         self._is_lent = False  # to a thread that keeps it while it waits
-        self._epoll = select.epoll()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._poll = select.poll()
-        self._descriptors = [socket.fileno(), self._wake_read]  # that the loop waits for
-        for descriptor in self._descriptors:
+        self._epoll = select.epoll()  # of what the loop waits for
+        for descriptor in (socket.fileno(), self._wake_read):
             self._epoll.register(descriptor, select.EPOLLIN)
-            self._poll.register(descriptor, select.POLLIN)
+        self._own_epoll = select.epoll()  # of that, unless it is lent: in which the loop's own thread sleeps
+        self._own_epoll.register(self._epoll, select.EPOLLIN)
         self._may_sleep = True  # whether the switch rings, if something arrives by shared memory
         self._open_channel: Callable[[], Channel | None] | None = None
         self._spares = False  # whether the switch may leave out what others get as well
@@ -120,24 +118,16 @@ class Driver:
     def _use_channel(self, channel: Channel) -> None:
         self.socket.channel = channel
         channel.spare(self._spares)
-        self._descriptors.append(channel.bell)
         for descriptor in (channel.bell, channel.peer):
-            self._poll.register(descriptor, select.POLLIN)
-        if not self._is_lent:
-            self._epoll.register(channel.bell, select.EPOLLIN)
-        self._epoll.register(channel.peer, select.EPOLLIN)
+            self._epoll.register(descriptor, select.EPOLLIN)
         self._may_sleep = False
 
     def _drop_channel(self) -> None:
         channel = self.socket.channel
         if channel is None:
             return
-        self._descriptors.remove(channel.bell)
         for descriptor in (channel.bell, channel.peer):
-            self._poll.unregister(descriptor)
-        if not self._is_lent:
-            self._epoll.unregister(channel.bell)
-        self._epoll.unregister(channel.peer)
+            self._epoll.unregister(descriptor)
         self.socket.drop_channel()
         self._may_sleep = True
         self._seek_us = now_us()
@@ -150,7 +140,7 @@ class Driver:
 
     def _seek_channel(self) -> None:
         """Asks for another channel now and then, after one was lost."""
-        if self.socket.channel is not None or self._open_channel is None or now_us() < self._seek_us:
+        if self._open_channel is None or now_us() < self._seek_us:
             return
         channel = self._open_channel()
         self._seek_us = now_us() + SEEK_US
@@ -212,9 +202,7 @@ class Driver:
             self._loop.release()
             return False
         self._owner, self._is_lent = threading.get_ident(), True
-        # while the loop's own thread waits for what these bring, it sleeps
-        for descriptor in self._descriptors:
-            self._epoll.unregister(descriptor)
+        self._own_epoll.unregister(self._epoll)
         return True
 
     def turn_until(self, is_done: Callable[[], bool]) -> None:
@@ -230,12 +218,11 @@ class Driver:
             if is_done() or self._stop:
                 return
             wait_s = self._wait_s(LONGEST_WAIT_S) if self._fall_asleep() else 0.0
-            readable = self._woken_by([fd for fd, _ in self._poll.poll(math.ceil(1000 * wait_s))])
+            readable = self._woken_by([fd for fd, _ in self._epoll.poll(wait_s)])
 
     def give_back(self) -> None:
         self._is_over = _never
-        for descriptor in self._descriptors:
-            self._epoll.register(descriptor, select.EPOLLIN)
+        self._own_epoll.register(self._epoll, select.EPOLLIN)
         if not self._fall_asleep():  # on behalf of the loop's own thread, which may sleep already
             self._wake()
         self._owner, self._is_lent = 0, False
@@ -275,6 +262,7 @@ class Driver:
             if self._over:
                 return
             self._over = True
+            self._own_epoll.close()
             self._epoll.close()
             self.socket.close()
             os.close(self._wake_read)
@@ -306,11 +294,11 @@ class Driver:
         """Waits for something to happen, and handles it."""
         wait_s = self._wait_s(longest_s) if self._may_sleep else 0.0
         self._due_slept_us = self._due_us
-        events = self._epoll.poll(wait_s)
+        self._own_epoll.poll(wait_s)
         with self._loop:
             self._owner = threading.get_ident()
             try:
-                self._handle(self._woken_by([fd for fd, _ in events]))
+                self._handle(self._woken_by([fd for fd, _ in self._epoll.poll(0)]))
                 self._fall_asleep()
             finally:
                 self._owner = 0
@@ -333,6 +321,8 @@ class Driver:
         """Args: readable: descriptors at which there is something, or was."""
         received = self._take(readable)
         self._serve()
+        if self._is_over():
+            return
         pause_s = self._pause_s(received)
         while received and self.steady is not None and not (self._calls or self._stop or self._is_over()):
             left = self.steady.run(self._pacer, self._coalescing, pause_s, self._resume_us, owes=self._owes)
@@ -354,16 +344,14 @@ class Driver:
 
     def _take(self, readable: Sequence[int]) -> int:
         """Reads from the descriptors that are readable. Returns: how many datagrams."""
-        received, channel, is_heard = 0, self.socket.channel, False
-        for fd in readable:
-            if fd == self._wake_read:
-                with contextlib.suppress(BlockingIOError):
-                    os.read(self._wake_read, 4096)
-                self._woken = False  # before the calls are taken: later ones wake the loop again
-            else:
-                is_heard = True
-        if is_heard:
-            refused = self.socket.refused()
+        received, channel = 0, self.socket.channel
+        is_wanted = self._wake_read in readable
+        if is_wanted:
+            with contextlib.suppress(BlockingIOError):
+                os.read(self._wake_read, 4096)
+            self._woken = False  # before the calls are taken: later ones wake the loop again
+        if len(readable) > is_wanted:
+            refused = self.socket.refused() if self.socket.reports_refusals else ()
             received = self._receive()
             if refused:  # after what has arrived: whoever is heard of now has not ended
                 self.connection.ports_closed(refused, now_us())
@@ -373,15 +361,19 @@ class Driver:
 
     def _serve(self, *, contributions: bool = True) -> None:
         """Runs calls and timers that are due, and sends. Args: contributions: whether they are sent as well as the rest."""
-        self._run_calls()
-        self._seek_channel()
+        if self._calls:
+            self._run_calls()
+        if self.socket.channel is None:
+            self._seek_channel()
         # as it was after the last turn: what has made it earlier since then is sent below
-        due = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us
-        if due is not None and now_us() >= due:
-            if stood_still_us(due, now_us()):
+        due, now = self.connection.next_timer_us() if self._due_us == UNKNOWN else self._due_us, now_us()
+        if due is not None and now >= due:
+            if stood_still_us(due, now):
                 self._receive()  # others are heard before anything follows from their silence
             self.connection.handle_timer(now_us())
-        self.socket.report_refusals(self.connection.doubts(now_us()))
+        doubts = self.connection.doubts(now)
+        if doubts != self.socket.reports_refusals:
+            self.socket.report_refusals(doubts)
         self._owes = not contributions
         if contributions:
             self._flush()
@@ -392,15 +384,13 @@ class Driver:
 
     def _receive(self) -> int:
         """Takes what has arrived, or a bounded part of it; returns how many datagrams."""
-        received = 0
+        before = self.socket.stats.received
         for _ in range(LOOKS):
-            bursts = self.socket.receive()
-            received += sum(len(burst) for burst in bursts)
-            self.connection.receive(bursts, now_us())
+            self.connection.receive(self.socket.receive(), now_us())
             if self.socket.is_drained:
                 break
             self._flush()
-        return received
+        return self.socket.stats.received - before
 
     def _flush(self) -> None:
         """Sends what there is to send; contributions only as fast as they leave this host, control messages at once."""

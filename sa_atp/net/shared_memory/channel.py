@@ -38,7 +38,10 @@ class Channel:
         Raises: OSError: there is no memory for it; then `peer`, `bell` and `doorbell` are still the caller's.
         """
         self.switch = switch
-        self._peer, self._bells = peer, (bell, doorbell)
+        self._peer, self.bell, self._doorbell = peer, bell, doorbell
+        """`bell`: the descriptor that is readable when something has arrived while this end slept."""
+        self.peer = peer.fileno()
+        """The descriptor that is readable when the switch has ended."""
         self._kernels = kernels
         # a child, such as a DataLoader's worker, does not have it
         try:
@@ -58,16 +61,6 @@ class Channel:
         )  # fmt: skip
         # Calls of compiled code are long beside a look at a number.
         self._numbers, self._mine = self.ring.control, mine
-
-    @property
-    def bell(self) -> int:
-        """The descriptor that is readable when something has arrived while this end slept."""
-        return self._bells[0]
-
-    @property
-    def peer(self) -> int:
-        """The descriptor that is readable when the switch has ended."""
-        return self._peer.fileno()
 
     @property
     def is_broken(self) -> bool:
@@ -124,7 +117,7 @@ class Channel:
 
     def close(self) -> None:
         self._peer.close()
-        for each in self._bells:
+        for each in (self.bell, self._doorbell):
             os.close(each)
-        self._bells = (-1, -1)
+        self.bell = self._doorbell = -1
         # the memory stays mapped as long as arrays of bursts do

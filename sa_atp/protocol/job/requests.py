@@ -1,6 +1,5 @@
 """Requests to the parameter server: repeated until they are answered, within a bound. (protocol section 9.1)"""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sa_atp.protocol.packets.control import Request, encode
@@ -95,14 +94,16 @@ class Requests:
     def forget(self, number: int) -> None:
         self._open.pop(number, None)
 
-    def due(self, now_us: int) -> Iterator[bytes]:
+    def due(self, now_us: int) -> list[bytes]:
         """Datagrams to send now."""
+        found: list[bytes] = []
         for each in self._open.values():
             if each.next_us <= now_us < each.deadline_us:
                 each.next_us = now_us + each.interval_us
                 each.sent += 1
                 each.interval_us = min(2 * each.interval_us, LONGEST_INTERVAL_US)
-                yield each.packet
+                found.append(each.packet)
+        return found
 
     def expired(self, now_us: int) -> list[tuple[int, Request]]:
         """Removes and returns requests whose deadline has passed, with their numbers."""
@@ -112,4 +113,4 @@ class Requests:
         return late
 
     def next_timer_us(self) -> int | None:
-        return min((min(r.next_us, r.deadline_us) for r in self._open.values()), default=None)
+        return min(min(r.next_us, r.deadline_us) for r in self._open.values()) if self._open else None

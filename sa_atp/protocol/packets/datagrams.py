@@ -1,6 +1,6 @@
 """Batches of datagrams, the input and output of connections."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,16 +31,18 @@ class Burst:
         return len(self.data)
 
 
-def merged(bursts: Iterable[Burst]) -> Iterator[Burst]:
+def merged(bursts: Sequence[Burst]) -> Sequence[Burst]:
     """The same datagrams in fewer bursts: neighbours of one address and size are copied into one."""
+    if len(bursts) < 2:
+        return bursts
+    found: list[Burst] = []
     run: list[Burst] = []
     for burst in bursts:
         if run and (burst.address != run[0].address or burst.data.shape[1] != run[0].data.shape[1]):
-            yield _joined(run)
+            found.append(_joined(run))
             run = []
         run.append(burst)
-    if run:
-        yield _joined(run)
+    return [*found, _joined(run)]
 
 
 def _joined(run: list[Burst]) -> Burst:

@@ -6,7 +6,6 @@ on, because the parameter server says so or is silent.
 
 import functools
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 from sa_atp.protocol.job import failures, standstill
@@ -45,7 +44,7 @@ class ServerLink:
     def __init__(
         self, connection: Connection, recovery: Recovery, fetching: Fetching, requests: Requests, now_us: int
     ) -> None:
-        self._log = connection.log
+        self._log, lanes = connection.log, connection.membership.lanes
         self.error: TransportError | None = None
         """Why the connection has ended."""
         self.giving_up: failures.Reportable | None = None
@@ -56,6 +55,8 @@ class ServerLink:
         """How far we were when we last told."""
         self.waits = Waits()
         """What the next sign of life says of sums that are done."""
+        self.tell_after = min(TELL_VALUES, horizon(lanes) * lanes // 2) // lanes
+        """Fragments after which the parameter server is told that they are done, before it drops what follows."""
         self.requests = requests
         self._membership, self._limits = connection.membership, connection.limits
         requests.job, requests.epoch = self._membership.job, self._membership.epoch
@@ -96,12 +97,12 @@ class ServerLink:
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
         self._log(Leaving(self._operations.oldest_seq()))
-        if self.waits and self._operations.oldest() is None:
+        if self.waits and self._operations.oldest is None:
             self._say_alive(now_us)  # nobody will say it later
         self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
 
-    def due(self, now_us: int) -> Iterator[bytes]:
+    def due(self, now_us: int) -> list[bytes]:
         """Datagrams to send now."""
         if self.error is None and self._operations.oldest_place() - self.said_place > self.tell_after:
             self._say_alive(now_us)
@@ -225,12 +226,6 @@ class ServerLink:
         if self.error is None and now_us >= self.alive_at_us:
             self._say_alive(now_us)
 
-    @property
-    def tell_after(self) -> int:
-        """Fragments after which the parameter server is told that they are done, before it drops what follows."""
-        lanes = self._membership.lanes
-        return min(TELL_VALUES, horizon(lanes) * lanes // 2) // lanes
-
     def _say_alive(self, now_us: int) -> None:
         """Tells the server that we live and how far we are; its answers tell us the same of it."""
         if now_us - self._heard_us > self._limits.server_timeout_us:
@@ -246,7 +241,7 @@ class ServerLink:
 
     def _sign_of_life(self) -> Alive:
         """What of our state others may need, to know whom they wait for."""
-        first = self._operations.oldest()
+        first = self._operations.oldest
         oldest = self._operations.oldest_seq()
         if first is None:
             return Alive(oldest=oldest, waits=self.waits.take())
@@ -256,7 +251,7 @@ class ServerLink:
             operation=first.index,
             values=first.plan.values,
             first=first.first_seq,
-            predicted=first.predicted,
+            predicted=first.foretold,
             tag=first.tag,
             given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
             held=first.held_bits,

@@ -30,13 +30,14 @@ class Waits:
         """
         number = self.counted
         self.counted += 1
-        waited_us = now_us - sending[0][0] if sending else 0
-        sent_us = sum(end - start for start, end in sending)
+        waited_us, sent_us = (now_us - sending[0][0] if sending else 0), 0
+        for start, end in sending:
+            sent_us += end - start
         self.waited_us += max(0, waited_us)
         self.sent_us += sent_us
         if number % self._step:
             return
-        times = (min(max(0, each), LONGEST_WAIT_US) for each in (waited_us, sent_us, round_trip_us))
+        times = [min(max(0, each), LONGEST_WAIT_US) for each in (waited_us, sent_us, round_trip_us)]
         self._kept[number] = Wait(operation, *times)
         while len(self._kept) > MOST_WAITS:
             self._step *= 2

@@ -97,7 +97,7 @@ class Worker:
 
         Returns: the operation's number, for `contribute`.
         """
-        if not self._operations.active():
+        if self._operations.oldest is None:
             self._leaf.set_begun(False)  # what was known was of another step
         index, first_seq = self._operations.begin(values, key, scale)
         if self._log is not nobody:  # a key's text is the program's to make
@@ -133,7 +133,7 @@ class Worker:
             plan,
             bits,
             parts,
-            self.membership.contributions,
+            self._operations.contributions,
             on_behalf=on_behalf,
             under_way=self._operations.under_way,
         )
@@ -165,9 +165,9 @@ class Worker:
         groups = self._operations[operation].groups
         return groups[0].sent_share if groups else 0.0
 
-    def note_wait(self, operation: int, now_us: int) -> None:
-        """Tells the parameter server how long we waited for a done operation; before its result is taken. (section 7.7)"""
-        self._server.waits.done(operation, self.sending(operation), self.round_trip.smoothed_us, now_us)
+    def note_wait(self, operation: int, sending: Sequence[tuple[int, int]], now_us: int) -> None:
+        """Tells the parameter server how long we waited for a done operation. (section 7.7) Args: sending: see there."""
+        self._server.waits.done(operation, sending, self.round_trip.smoothed_us, now_us)
 
     @property
     def waits(self) -> Waits:
@@ -182,7 +182,7 @@ class Worker:
     @property
     def is_waiting(self) -> bool:
         """Whether operations are under way."""
-        return self._operations.oldest() is not None
+        return self._operations.oldest is not None
 
     def overtaken(self) -> list[int]:
         """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
@@ -215,7 +215,7 @@ class Worker:
         """
         self._look_at_clock(now_us)
         for burst in merged(bursts):
-            if self.error is not None:
+            if self._server.error is not None:
                 return
             if burst.address not in (self.membership.data_address, self.membership.server_address):
                 self.stats.foreign += len(burst)
@@ -336,7 +336,7 @@ class Worker:
         """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
         due_us = self._server.next_timer_us()
         if (
-            self._steady is None or self.error is not None or self._server.giving_up is not None or self._to_probe
+            self._steady is None or self._server.error is not None or self._server.giving_up is not None or self._to_probe
             or self._events or self._fetching.packets or due_us <= now_us
             or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
@@ -356,10 +356,10 @@ class Worker:
 
     def next_timer_us(self) -> int | None:
         """When `handle_timer` wants to be called; None: never."""
-        if self.error is not None:
+        if self._server.error is not None:
             return None
         due_us = self._server.next_timer_us()
-        if not self._operations.active():
+        if self._operations.oldest is None:
             return due_us
         fetch_us = self._fetch_us
         due_us = due_us if fetch_us is None else min(due_us, fetch_us)
@@ -368,7 +368,7 @@ class Worker:
     @property
     def _fetch_us(self) -> int | None:
         """The time to go on asking for a sum that others have, and of which we have asked for results."""
-        first = self._operations.oldest()
+        first = self._operations.oldest
         return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
 
     def _look_at_clock(self, now_us: int) -> None:
@@ -381,9 +381,9 @@ class Worker:
 
     def handle_timer(self, now_us: int) -> None:
         self._look_at_clock(now_us)
-        if self.error is None:
+        if self._server.error is None:
             self._server.handle_timer(now_us)
-        if self.error is None:
+        if self._server.error is None:
             self._look_after_operations(now_us)
 
     def _look_after_operations(self, now_us: int) -> None:
@@ -395,7 +395,7 @@ class Worker:
         stuck_us = self._probe_timer.stuck_us(now_us)
         if stuck_us is not None:
             # whose fault it is the parameter server knows: what a slot holds may be a late copy of ours
-            first = self._operations.oldest()
+            first = self._operations.oldest
             assert first is not None
             switch = "{}:{}".format(*self.membership.data_address) if self._probe_timer.is_refused(now_us) else None
             self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch=switch), now_us)
@@ -415,14 +415,13 @@ class Worker:
         """Fragments that somebody should have answered: ours, or the rest of a sum that others have begun to complete
         without us. No answer shows what of that is lost.
         """
-        first = self._operations.oldest()
-        in_flight = self._operations.under_way.in_flight
+        first, in_flight = self._operations.oldest, self._operations.under_way.in_flight
         return in_flight or (first.missing if first is not None and first.missing_share < 1 else 0)
 
     def doubts(self, now_us: int) -> bool:
         """Whether to tell us of hosts that refuse what is sent there: parameter server or switch do not answer."""
         is_silent = self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH
-        return self.error is None and (is_silent or self._server.is_doubted(now_us))
+        return self._server.error is None and (is_silent or self._server.is_doubted(now_us))
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
         """The hosts of these addresses say that no process has the port any more. (section 7.4)"""
@@ -450,23 +449,23 @@ class Worker:
         Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
             always given.
         """
-        if self.error is None:
+        has_ended = self._server.error is not None
+        if self._operations.queue and not has_ended:
             self._open_waiting(now_us)
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
-        if self.error is None:
-            burst = self._sender.contributions(
-                self._operations.wanting(), self._operations.oldest_seq(), budget_bytes, now_us
-            )
+        if not has_ended:
+            burst = self._sender.contributions(budget_bytes, now_us)
             if burst is not None:
                 self._probe_timer.on_sent(now_us)
                 out.append(burst)
         # what asks after fragments leaves behind them
-        self._probe_now(now_us)
-        out.extend(self._recovery.packets)
-        out.extend(self._fetching.packets)
-        self._recovery.packets.clear()
-        self._fetching.packets.clear()
+        if self._to_probe:
+            self._probe_now(now_us)
+        for packets in (self._recovery.packets, self._fetching.packets):
+            if packets:
+                out.extend(packets)
+                packets.clear()
         return out
 
     def _probe_now(self, now_us: int) -> None:

@@ -188,7 +188,7 @@ def test_a_worker_that_may_be_helped_measures_how_long_its_contribution_takes_to
     asker = Asker(member=replace(MEMBER, help_grade=help_grade))
     asker.send(sent, 1_000_000)
     if results:
-        asker.recovery.on_results(1_000_000)
+        asker.recovery.asking.results_us = 1_000_000
     asker.recovery.on_sent(asker.operation, DATA[sent - 1], 1_000_000)
     asked_once = len(asker.recovery.packets)
     for _ in range(2):

@@ -46,7 +46,7 @@ SCALE_0, DATA_0, SCALE_1, DATA_1 = {0}, {1, 2, 3}, {4}, {5, 6, 7}
 
 def operation(values: int = VALUES, *, known: Sequence[ChunkHistory] = ()) -> Operation:
     """Args: known: what a history says of each chunk."""
-    rows = [HistoryRow(h.exponent, h.finest, h.patience, True) for h in known]
+    rows = [HistoryRow(h.exponent, h.finest, h.patience) for h in known]
     return Operation(
         index=0,
         plan=Plan(values, LANES),
@@ -385,7 +385,7 @@ class Rank:
     def lanes(self, sender: ContributionGroup, local: int) -> tuple[int, np.ndarray]:
         (run,) = self.found.plan.runs(local, local + 1)
         bits, out = np.zeros((1, 1), np.uint64), np.zeros((1, LANES), LANE)
-        sender.write_lanes(run, bits, out)
+        sender.write_lanes(run, self.found.exponent_of(run), bits, out)
         return self.found.exponent_of(run), out[0].astype(np.int64)
 
 

@@ -152,7 +152,7 @@ class Book(RuleBasedStateMachine):
         assert self.book.waiting() == len(self.places) - self.opened
         assert self.book.oldest_place() == self._oldest_place()
         assert self.book.oldest_seq() == self._seq(self._oldest_place())
-        oldest = self.book.oldest()
+        oldest = self.book.oldest
         assert (oldest and oldest.index) == (active[0] if active else None)
         for n in range(len(self.places)):
             found = self.book.get(n)
@@ -160,7 +160,7 @@ class Book(RuleBasedStateMachine):
             if found is not None and n not in self.done:
                 assert found.groups == [g for g in [self.groups[n]] if g], "what was given while it waited is there"
                 known = any(self.keys[m] == self.keys[n] and self.plans[m].chunks == 1 for m in range(n))
-                assert found.predicted == (self.keys[n] is not None and known)
+                assert found.foretold == (self.keys[n] is not None and known)
         assert self.book.under_way.missing == sum(operation.missing for operation in self.book.active())
 
     def teardown(self) -> None:

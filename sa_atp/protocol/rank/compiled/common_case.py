@@ -7,6 +7,7 @@ this, which also say what the common case means. (protocol sections 5 and 6)
 
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -35,6 +36,7 @@ from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.sums.stamp import probes
 
 STEADY_ROWS = 2048  # packets of one burst at most, for kernels of streams that flow
+LITTLE_ENDIAN = sys.byteorder == "little"
 BITMAP_WORD_BITS = 32  # kernels read packets in such words
 
 
@@ -130,7 +132,7 @@ class CommonCase:
         """
         plan = operation.plan
         attempt, within = divmod(first, plan.attempt_fragments)
-        if within < plan.scale_fragments or group.excluded or not (little_endian() and group.is_aligned):
+        if within < plan.scale_fragments or group.excluded or not (LITTLE_ENDIAN and group.is_aligned):
             return 0
         what = self._described(operation, attempt)
         what.flags = Flag.ON_BEHALF if group.bypass_leaf else 0
@@ -178,7 +180,7 @@ class CommonCase:
 
         Args: flow: Flow[1].
         """
-        if not little_endian():
+        if not LITTLE_ENDIAN:
             return None
         plan, width = operation.plan, self._member.contribution_bits
         contribution, part = Record(k.Contribution), Record(k.Part)
@@ -213,6 +215,7 @@ class CommonCase:
         where, plan = self._where, operation.plan
         where.data_start, where.data_fragments, where.attempt = plan.data_start(attempt), plan.data_fragments, attempt
         where.chunk_fragments, where.local, where.exponent, where.high = plan.chunk_fragments, 0, 0, 0
+        where.foretold = operation.foretold
         return where
 
     def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
@@ -225,18 +228,15 @@ class CommonCase:
 
 def _words(packets: ByteRows) -> NDArray[np.uint32] | None:
     """The rows as words where they lie, if they can be read as such."""
-    if not packets.flags.c_contiguous or packets.shape[1] % 4 or not little_endian():
+    if not packets.flags.c_contiguous or packets.shape[1] % 4 or not LITTLE_ENDIAN:
         return None
     words = packets.view(np.uint32)
     return words if words.flags.aligned else None
 
 
-def little_endian() -> bool:
-    return sys.byteorder == "little"
-
-
+@lru_cache
 def _in_memory(bits: int, contribution_bits: int) -> NDArray[np.uint32]:
-    """A bitmap of a packet as this machine reads it, word by word."""
+    """A bitmap of a packet as this machine reads it, word by word. Kernels only read it."""
     return words_of(bits, contribution_bits).astype(WORD).view(np.uint32)
 
 

@@ -93,6 +93,8 @@ class Part:
     min_exponent: int = 0
     max_exponent: int = 0
     bitmap_words: int = 0
+    foretold: bool = False
+    """Whether exponents are from a history."""
 
 
 class Found:
@@ -123,7 +125,6 @@ class HistoryRow(NamedTuple):
     exponent: int
     finest: int
     patience: int
-    is_known: bool
 
 
 class Sums(NamedTuple):
@@ -141,8 +142,6 @@ class Sums(NamedTuple):
     """bool[chunks]."""
     lanes: Any
     """int32[data fragments * lanes]."""
-    predicted: Any
-    """bool[chunks]: whose exponent is from a history."""
     histories: Any
     """HistoryRow[chunks]."""
 
@@ -375,7 +374,7 @@ def take(words: Any, start: int, end: int, part_: Any, sums: Any, sent: Any, fou
             history = sums.histories[chunk]
             lost_bits = part.target_bits - bits
             coarse = lost_bits > part.coarse_bits and part.exponent < part.max_exponent and history.patience == 0
-            if part.attempt == 0 and sums.predicted[chunk] and top < part.sum_limit and not coarse:
+            if part.foretold and part.attempt == 0 and top < part.sum_limit and not coarse:
                 history.patience = max(0, history.patience - 1)
                 if top:
                     wanted = part.exponent + lost_bits

@@ -80,7 +80,7 @@ class Steady:
         self._flow = Flow(
             self._window, self._round_trip, under_way, self._probe_timer, self._recovery.asking, operation, group,
             fresh_first=fresh_first, fresh_end=fresh_end, sending_last_us=group.sending[-1][1],
-            data_fragments=operation.plan.data_fragments, size=self._size, place=self._operations.place_of(operation),
+            data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place,
             said_place=said_place, tell_after=tell, due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
             is_flat=self._is_flat, asked=self._known, waiting=self._recovery.waiting,
             last_asked=self._recovery.last_asked_of(operation),

@@ -14,22 +14,23 @@ import numpy as np
 from sa_atp.protocol.packets.question_numbers import QUESTION_FLAGS
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.kernels import fill, streams, swapped, take
-from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_news, on_sent, until_us
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_sent, until_us
 from sa_atp.protocol.rank.pace.timing import RoundTrip, answer_us, usual_reordering_us
 from sa_atp.protocol.rank.pace.timing import answer as time_answer
 from sa_atp.protocol.rank.pace.timing import result as time_result
-from sa_atp.protocol.rank.pace.window import Window, on_left, on_results
+from sa_atp.protocol.rank.pace.window import Window, on_left
 from sa_atp.protocol.rank.recovery.asking import (
     Asking,
     is_answer_late,
     is_due_while_results_flow,
     is_late_news,
     late_before_us,
+    on_fresh_results,
     results_flow,
     room_for_questions,
     waits_for_answers,
 )
-from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, miss, on_taken
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, on_taken
 from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to, gather_at_most, in_network
 
 MOST_ASKED, MOST_GAPS = 256, 256
@@ -179,19 +180,17 @@ def receive(words: Any, now_us: int, state: Any) -> int:
             flow.unfinished_row = i
             return int(start + fragments)
         out = flow.under_way.out
-        miss(flow.progress, flow.under_way, -fragments)
-        on_taken(flow.group, flow.under_way, state.sent, local + fragments - 1, found.flown, found.newest_us)
-        flow.progress.resolved += found.accepted
+        on_taken(
+            flow.progress, flow.group, flow.under_way, state.sent, local + fragments - 1, fragments, found.flown,
+            found.accepted, found.newest_us,
+        )  # fmt: skip
         if found.newest_us != 0:
             time_result(flow.round_trip, now_us - found.newest_us)
-        # Receiver._count_news
         flow.results += fragments
         flow.congested += rows[i].marked
-        on_news(flow.timer, now_us)
-        flow.asking.results_us = now_us
-        on_results(
-            flow.window, fragments, rows[i].marked, rows[i].collided, now_us, flow.round_trip.smoothed_us,
-            flow.under_way.out - out,
+        on_fresh_results(
+            flow.asking, flow.timer, flow.window, flow.round_trip, fragments, rows[i].marked, rows[i].collided,
+            flow.under_way.out - out, now_us,
         )  # fmt: skip
     return int(words.shape[0]) if count >= 0 else 0
 

@@ -15,6 +15,7 @@ from sa_atp.protocol.rank.compiled.common_case import Taken
 from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import OperationDone
+from sa_atp.protocol.rank.recovery.asking import on_fresh_results
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.operation import Operation
@@ -165,7 +166,7 @@ class Receiver:
     def _finish(self, operation: Operation) -> None:
         self._operations.finish(operation)
         self._recovery.forget(operation)
-        redone = int(np.count_nonzero(operation.attempt))
+        redone = operation.redone
         self._stats.chunks_redone += redone
         if self._log is not nobody:
             window, smoothed_us = self._window, self._round_trip.smoothed_us
@@ -208,9 +209,10 @@ class Receiver:
     def _count_news(self, news: int, marked: int, collided: int, left: int, now_us: int) -> None:
         self._stats.results += news
         self._stats.congested += marked
-        self._probe_timer.on_news(now_us)
-        self._recovery.on_results(now_us)
-        self._window.on_results(news, marked, collided, now_us, self._round_trip.smoothed_us, left)
+        on_fresh_results(
+            self._recovery.asking, self._probe_timer, self._window, self._round_trip, news, marked, collided, left,
+            now_us,
+        )  # fmt: skip
         if self._window_log is not None:
             self._window_log.note("mark")
 

@@ -1,13 +1,12 @@
 """Which contributions leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Numbers
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import Resent
 from sa_atp.protocol.numbers.fragments import Run
@@ -45,7 +44,7 @@ class _Rules:
     def write(self, at: int, operation: Operation, group: ContributionGroup, run: Run) -> None:
         """All but the flags, which may follow from what is written."""
         rows = slice(at, at + len(run))
-        group.write_lanes(run, self._bits[rows], self._lanes[rows])
+        group.write_lanes(run, operation.exponent_of(run), self._bits[rows], self._lanes[rows])
         self._stamp.name(at, operation, run)
 
     def write_flags(self, at: int, run: Run, flags: Numbers | int) -> None:
@@ -67,27 +66,23 @@ class Sender:
         """Whether the last burst was as large as it may be, so that there may be more to send."""
         self._member = member = connection.membership
         self._common = connection.common
-        self._leaf, self._recovery = connection.leaf, recovery
+        self._leaf, self._recovery, self._operations = connection.leaf, recovery, connection.operations
         self._round_trip, self._window = connection.round_trip, connection.window
         self._under_way, self._stats = connection.under_way, connection.stats
         self._size = size_of(Kind.DATA, member.lanes, member.contribution_bits)
 
-    def contributions(
-        self, active: Collection[Operation], oldest_seq: int, budget_bytes: int | None, now_us: int
-    ) -> Burst | None:
-        """Fragments to send now, as far as the windows allow.
-
-        Args:
-            active: the operations that are not done, in order.
-            oldest_seq: of the fragments whose sum is not known.
-            budget_bytes: bytes that may be sent; None: any number.
+    def contributions(self, budget_bytes: int | None, now_us: int) -> Burst | None:
+        """Fragments to send now, as far as the windows allow. Args: budget_bytes: that may be sent; None: any number.
 
         Returns: one burst, so that many small operations cost no more packets at once than one large one; None: nothing.
         """
         self.has_more = False
+        if self._operations.oldest is None:
+            return None
         at_most = MAX_BURST if self.room is None else len(self.room)
         if budget_bytes is not None:
             at_most = min(at_most, budget_bytes // self._size)
+        active = self._operations.wanting()
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
@@ -99,19 +94,20 @@ class Sender:
         if until_question is not None:
             at_most = min(at_most, until_question)
         at_most = min(at_most, in_window)
+        oldest_place = self._operations.oldest_place()
         chosen: list[_Piece] = []
         # The n-th groups of all operations share the slots. If all groups did, they would lock up: what a helper sends
         # for a straggler would wait for room that its own fragments hold, and those wait for the straggler's.
-        for n in range(max(len(operation.groups) for operation in active)):
-            window, most = int(self._window.slots), at_most - sum(piece.end - piece.first for piece in chosen)
-            if most <= 0:
-                break
+        n, rest, most = 0, True, at_most
+        while rest and most > 0:
+            window, rest = int(self._window.slots), False
             for operation in active:
                 if n >= len(operation.groups):
                     continue
+                rest = True
                 group = operation.groups[n]
                 # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
-                below = self._member.slot_count - serial_distance(oldest_seq, operation.first_seq)
+                below = oldest_place + self._member.slot_count - operation.place
                 for first, end in group.take(window, most, below, operation.pending) if group.has_work else ():
                     chosen.append(_Piece(operation, group, first, end))
                     most -= end - first
@@ -119,17 +115,17 @@ class Sender:
                 window -= group.in_flight
                 if window <= 0 or most <= 0:
                     break
+            n += 1
         if not chosen:
             self._recovery.on_nothing_to_send(now_us)
             return None
         # a window of each group of an operation: one may have been full, and the next one not
-        self.has_more = at_most < in_window and sum(piece.end - piece.first for piece in chosen) >= at_most
-        burst = self._burst(chosen, now_us)
+        self.has_more = at_most < in_window and most <= 0
+        burst = self._burst(chosen, at_most - most, now_us)
         self._recovery.on_sent(chosen[-1].operation, chosen[-1].end - 1, now_us)
         return burst
 
-    def _burst(self, chosen: Sequence[_Piece], now_us: int) -> Burst:
-        count = sum(piece.end - piece.first for piece in chosen)
+    def _burst(self, chosen: Sequence[_Piece], count: int, now_us: int) -> Burst:
         # helpers send in several windows, together more than there is room for
         if self.room is None or count > len(self.room):
             packets = np.empty((count, self._size), np.uint8)

@@ -2,13 +2,27 @@
 
 from typing import NamedTuple
 
+from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_news
 from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip, answer_us
-from sa_atp.protocol.rank.pace.window import Window
+from sa_atp.protocol.rank.pace.window import Window, on_results
 from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
+
+
+def on_fresh_results(
+    asking: "Asking", timer: ProbeTimer, window: Window, round_trip: RoundTrip, news: int, marked: int, collided: int,
+    left: int, now_us: int,
+) -> None:  # fmt: skip
+    """Results have come that were not known: they show that the network works, and what has left it.
+
+    Args: news, marked, collided, left: see window.on_results.
+    """
+    on_news(timer, now_us)
+    asking.results_us = now_us
+    on_results(window, news, marked, collided, now_us, round_trip.smoothed_us, left)
 
 
 def results_flow(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:

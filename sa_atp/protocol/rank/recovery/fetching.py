@@ -137,7 +137,10 @@ class Fetching:
 
     def keep(self, operation: Operation) -> None:
         """Keeps the sums of an operation that is over for us."""
-        insort(self._kept, operation, key=lambda kept: kept.index)  # the others may be over in another order
+        if not self._kept or self._kept[-1].index < operation.index:
+            self._kept.append(operation)
+        else:  # they are over in another order
+            insort(self._kept, operation, key=lambda kept: kept.index)
 
     def forget_passed(self, seq: int) -> None:
         """Every rank has passed this sequence number."""

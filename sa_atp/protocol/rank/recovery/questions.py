@@ -115,6 +115,8 @@ class Questions:
 
     def forget(self, operation: Operation) -> None:
         """The operation is over: answers that have not come are not waited for."""
+        if operation.index not in self._counts:
+            return
         self._last.pop(operation.index, None)
         for local, count in self._counts.pop(operation.index, {}).items():
             self._latest.pop((operation.index, local), None)

@@ -67,16 +67,14 @@ class Recovery:
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
-    def on_results(self, now_us: int) -> None:
-        """Results show what has left the network: nobody has to be asked for that."""
-        self.asking.results_us = now_us
-
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
         """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
         answer has shown that something was lost, and these have left the network as well. (section 5.3)
 
         Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
         """
+        if not self._under_way.in_flight:
+            return
         reordering_us = self._round_trip.reordering_us(now_us)
         for operation in operations:
             for group in operation.groups:

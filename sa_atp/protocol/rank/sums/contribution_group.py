@@ -7,11 +7,10 @@ others. The values stay here until the operation is over, because any fragment m
 from bisect import bisect
 from collections import deque
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
-from sa_atp.basics.arrays import Bitmaps, Exponents, Indices, Lanes, Mask, Values
+from sa_atp.basics.arrays import Bitmaps, Indices, Lanes, Mask, Values
 from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
@@ -51,27 +50,26 @@ class ContributionGroup(Transmissions):
         self.contributions = contributions
         self.on_behalf = on_behalf
         self.bypass_leaf = on_behalf  # what is sent from now on passes the leaf, if there is one (section 10.5)
-        self.flush = np.zeros(plan.span, bool)  # the next transmission makes the leaf pass on what it holds
-        self.flushed = np.zeros(plan.span, bool)  # ... as one has done before
-        self.sent_us = np.zeros(plan.span, np.int64)
-        self.order = np.zeros(plan.span, np.int64)  # number of the latest transmission (`UnderWay`)
-        self.held = np.zeros(plan.span, bool)  # an answer has shown that they have arrived
-        self.ask_again_us = np.zeros(plan.span, np.int64)  # until then an answer is awaited, or is good
+        # flush: the next transmission makes the leaf pass on what it holds; flushed: one has done so before;
+        # held: an answer has shown that it has arrived; marked_lost: sent, thought lost, waiting in `retransmit_queue`
+        self.flush, self.flushed, self.held, self.marked_lost = np.zeros((4, plan.span), bool)
+        # order: number of the latest transmission (`UnderWay`); ask_again_us: until then an answer is awaited, or is good
+        self.sent_us, self.order, self.ask_again_us = np.zeros((3, plan.span), np.int64)
         self.tries = np.zeros(plan.span, np.uint8)
         self._under_way = under_way
         self.in_order = True  # nothing was sent after what comes behind it: transmissions are in the order of fragments
         self.sending: list[tuple[int, int]] = []  # when fragments left for the first time, gaps of the network included
-        self.marked_lost = np.zeros(plan.span, bool)  # sent, thought lost, and waiting in `retransmit_queue`
         self.retransmit_queue: deque[int] = deque()
         self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
         self._expected_overlap = 0
         self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
-        self._exponents: dict[int, tuple[int, int]] = {}  # chunk: (attempt, exponent) of what may be sent
         self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
         self.is_aligned = all(part.flags.aligned for part in self.parts)
         self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
+        self.sent = Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
+        """The arrays that kernels read and write."""
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
@@ -79,18 +77,15 @@ class ContributionGroup(Transmissions):
         first = self.plan.scale_start(attempt) + fragment
         self._insert(first, first + 1)
 
-    def may_send_chunk(self, attempt: int, chunk: int, exponent: int) -> None:
-        """Lets a chunk go; it is rounded when its first fragment is taken."""
-        self._exponents[chunk] = (attempt, exponent)
+    def may_send_chunk(self, attempt: int, chunk: int) -> None:
+        """Lets a chunk go; it is rounded when its first fragment is written."""
         base = self.plan.data_start(attempt)
         first, last = self.plan.fragments_of(chunk)
         self._insert(base + first, base + last)
 
-    def may_send_all(self, exponents: Exponents) -> None:
+    def may_send_all(self) -> None:
         """Lets all chunks go in attempt 0, as may_send_chunk does one."""
-        self._exponents = {chunk: (0, exponent) for chunk, exponent in enumerate(exponents.tolist())}
-        base = self.plan.data_start(0)
-        self._insert(base, base + self.plan.data_fragments)
+        self._fresh = [(self.plan.scale_fragments, self.plan.attempt_fragments)]
 
     def forget_chunk(self, attempt: int, chunk: int) -> None:
         """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
@@ -157,7 +152,7 @@ class ContributionGroup(Transmissions):
             if stop <= first:
                 break
             wanted = pending[first:stop]
-            if wanted.all():
+            if np.count_nonzero(wanted) == stop - first:
                 ranges.append((first, stop))
                 count -= stop - first
             else:
@@ -256,10 +251,6 @@ class ContributionGroup(Transmissions):
 
     # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
 
-    @cached_property
-    def sent(self) -> Sent:
-        return Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
-
     @property
     def is_steady(self) -> bool:
         """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
@@ -348,8 +339,11 @@ class ContributionGroup(Transmissions):
 
     # --- contents -----------------------------------------------------------------------------------------------------
 
-    def write_lanes(self, run: Run, bits: Bitmaps, out: Lanes) -> None:
-        """Writes the bitmaps and lanes of a run. Args: a row of each for a fragment; out: big-endian."""
+    def write_lanes(self, run: Run, exponent: int, bits: Bitmaps, out: Lanes) -> None:
+        """Writes the bitmaps and lanes of a run.
+
+        Args: exponent: of its chunk; bits, out: a row of each for a fragment, big-endian.
+        """
         width = bits.shape[1] * WORD_BITS
         bits[:] = words_of(self.bits, width)
         if run.chunk < 0:
@@ -357,22 +351,21 @@ class ContributionGroup(Transmissions):
             bits[0] = words_of(self.bits & ~self.excluded.get(run.first, 0), width)
             return
         first = run.fragment - self.plan.fragments_of(run.chunk)[0]
-        out[:] = self._lanes_of(run.chunk)[first : first + len(run)]
+        out[:] = self._lanes_of(run.chunk, run.attempt, exponent)[first : first + len(run)]
         if not self.excluded:
             return
         for row in range(len(run)):
             excluded = self.excluded.get(run.first + row, 0)
             if excluded:
                 bits[row] = words_of(self.bits & ~excluded, width)
-                out[row] = self._lanes_without(run.chunk, first + row, excluded)
+                out[row] = self._lanes_without(run.chunk, exponent, first + row, excluded)
 
     def is_poisoned(self, run: Run) -> bool:
         """True if a lane of the run's chunk is poisoned in this attempt."""
         return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks
 
-    def _lanes_of(self, chunk: int) -> Lanes:
+    def _lanes_of(self, chunk: int, attempt: int, exponent: int) -> Lanes:
         """A chunk as it travels, big-endian."""
-        attempt, exponent = self._exponents[chunk]
         known = self._rounded.get(chunk)
         if known is not None and known[0] == attempt:
             return known[1]
@@ -388,13 +381,13 @@ class ContributionGroup(Transmissions):
         self._rounded[chunk] = (attempt, lanes)
         return lanes
 
-    def _lanes_without(self, chunk: int, fragment: int, excluded: int) -> Lanes:
+    def _lanes_without(self, chunk: int, exponent: int, fragment: int, excluded: int) -> Lanes:
         """One of a chunk's fragments from the contributions that are not excluded. Args: fragment: place in the chunk."""
         start, end = self.plan.values_of(chunk)
         start = min(start + fragment * self.plan.lanes, end)
         span = slice(start, min(start + self.plan.lanes, end))
         rest = {c: part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1}
-        parts, exponent = list(rest.values()), self._exponents[chunk][1]
+        parts = list(rest.values())
         rounded = np.empty(self.plan.lanes, np.int32)
         if quantise(parts, exponent, self.contributions, rounded):
             self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)

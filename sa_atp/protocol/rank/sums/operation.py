@@ -6,7 +6,6 @@ never need to ask one another. A rank that is late may see the results of a late
 """
 
 from collections.abc import Callable, MutableMapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,7 @@ class Operation(Progress):
         index: int,
         plan: Plan,
         first_seq: int,
+        place: int = 0,
         contributions: int,
         histories: MutableMapping[object, History],
         key: object | None,
@@ -61,6 +61,7 @@ class Operation(Progress):
         """Args:
         index: number of the operation in the job.
         first_seq: sequence number of its first fragment.
+        place: see Operations.
         contributions: how many contributions a sum has.
         histories: what is remembered between operations, by key.
         key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
@@ -70,7 +71,7 @@ class Operation(Progress):
         """
         super().__init__(first_seq, tag_of(index, plan.values, name))
         self._log = log
-        self.index = index
+        self.index, self.place = index, place
         self.plan = plan
         self.contributions = contributions
         self.groups: list[ContributionGroup] = []
@@ -79,7 +80,7 @@ class Operation(Progress):
         self.held_bits: int | None = None  # what the last probe saw of the oldest pending fragment
         self.held_since_us = 0  # ... and when one first saw that
         self.attempt = np.zeros(plan.chunks, np.int8)
-        self.exponent = np.full(plan.chunks, UNKNOWN, np.int16)
+        self.redone = 0  # chunks that are in their second attempt
         self._accepted = np.zeros(plan.chunks, bool)
         self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
         self._buffers = buffers
@@ -90,20 +91,24 @@ class Operation(Progress):
         self.key = key
         self._histories = histories
         known = histories.get(key) if key is not None else None
+        self.foretold = known is not None and len(known) == plan.chunks
+        """Whether a history says the exponent of each chunk."""
         # A copy: the next operation with this key must not see what this one has learned before it is over.
         self._history: History = (
-            known.copy() if known is not None and len(known) == plan.chunks else np.zeros(plan.chunks, _HISTORY)
+            known.copy() if known is not None and self.foretold else np.zeros(plan.chunks, _HISTORY)
         )
-        self._from_history = self._history["is_known"].copy()
-        self.predicted = bool(self._from_history.any())
-        if self._from_history.all():
-            self._know_all()
+        self.exponent: Exponents = (
+            self._history["exponent"].astype(np.int16) if self.foretold else np.full(plan.chunks, UNKNOWN, np.int16)
+        )
+        self.sums = Sums(
+            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._history
+        )
+        """The arrays that kernels read and write."""
+        if self.foretold:
+            self._want_all()
             return
-        for chunk, is_known in enumerate(self._from_history.tolist()):
-            if is_known:
-                self._know(chunk, 0, int(self._history["exponent"][chunk]))
-            else:
-                self._gather(chunk, 0)
+        for chunk in range(plan.chunks):
+            self._gather(chunk, 0)
 
     @property
     def missing_share(self) -> float:
@@ -118,16 +123,16 @@ class Operation(Progress):
         """Gives the operation values to send; what is ready may leave at once."""
         self.groups.append(group)
         plan = self.plan
+        if self.is_foretold and not self.resolved:
+            group.may_send_all()
+            return
         for attempt in (0, 1):
             first = plan.scale_start(attempt)
             for fragment in np.flatnonzero(self.pending[first : first + plan.scale_fragments]).tolist():
                 group.may_send_scale(attempt, fragment)
-        if not self.attempt.any() and not self._accepted.any() and (self.exponent != UNKNOWN).all():
-            group.may_send_all(self.exponent)
-            return
         for chunk in range(plan.chunks):
             if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
-                group.may_send_chunk(int(self.attempt[chunk]), chunk, int(self.exponent[chunk]))
+                group.may_send_chunk(int(self.attempt[chunk]), chunk)
 
     def exponent_of(self, run: Run) -> int:
         """The exponent of a run's lanes; 0 for scale fragments."""
@@ -199,14 +204,6 @@ class Operation(Progress):
             self._chunk_complete(chunk, largest(self._sums_of(chunk)))
         return fresh, sent_us
 
-    @cached_property
-    def sums(self) -> Sums:
-        """The arrays that kernels read and write."""
-        return Sums(
-            self.pending, self._waiting, self.exponent, self.attempt, self._accepted, self._sums, self._from_history,
-            self._history,
-        )  # fmt: skip
-
     def after_taken(self, last: int, found: Any, done: Any) -> tuple[int, int]:
         """Finishes a stream that a kernel has taken. Args: last: its last fragment; found, done: see kernels.take.
 
@@ -214,27 +211,20 @@ class Operation(Progress):
         """
         (group,) = self.groups
         fresh, newest_us, flown, complete, accepted, last_accepted = found.item()
-        miss(self, self._under_way, -fresh)
-        on_taken(group, self._under_way, group, last, flown, newest_us)
+        on_taken(self, group, self._under_way, group, last, fresh, flown, accepted, newest_us)
         if accepted:
-            self.resolved += accepted
             group.forget_complete(self._accepted, self.plan.data_start(0) + self.plan.fragments_of(last_accepted)[1])
         for chunk, top in done[:complete].tolist():
             self._chunk_complete(chunk, top)
         return fresh, newest_us
 
     @property
-    def foretold(self) -> int:
-        """How many chunks have a history that says their exponent."""
-        return int(np.count_nonzero(self._from_history))
-
-    @property
     def is_foretold(self) -> bool:
-        """Whether a history says the exponent of each chunk, and nothing is done again."""
-        return bool(self._from_history.all() and not self.attempt.any())
+        """Whether all data travel at exponents that a history says: nothing is done again."""
+        return self.foretold and not self.redone
 
     def _learn(self, chunk: int, history: ChunkHistory) -> None:
-        self._history[chunk] = (history.exponent, history.finest, history.patience, True)
+        self._history[chunk] = (history.exponent, history.finest, history.patience)
 
     def _settle(self, first: int, end: int) -> int:
         """Marks pending fragments as known, or not needed any more. Returns: when the newest was sent."""
@@ -308,7 +298,7 @@ class Operation(Progress):
 
     def _gather(self, chunk: int, attempt: int) -> None:
         """Asks for the magnitudes of a chunk, unless they are known."""
-        self.attempt[chunk] = attempt
+        self._begin_attempt(chunk, attempt)
         self.exponent[chunk] = UNKNOWN
         fragment = self.plan.scale_fragment_of(chunk)
         if (attempt, fragment) in self._scales:
@@ -322,22 +312,27 @@ class Operation(Progress):
 
     def _know(self, chunk: int, attempt: int, exponent: int) -> None:
         """The exponent is known: the chunk's data may travel."""
-        self.attempt[chunk] = attempt
+        self._begin_attempt(chunk, attempt)
         self.exponent[chunk] = exponent
         base = self.plan.data_start(attempt)
         first, end = self.plan.fragments_of(chunk)
         self._waiting[chunk] = end - first
         self._want(base + first, base + end)
         for group in self.groups:
-            group.may_send_chunk(attempt, chunk, exponent)
+            group.may_send_chunk(attempt, chunk)
 
-    def _know_all(self) -> None:
-        """Sets the exponents of all chunks in attempt 0, as _know does of one, before any group contributes."""
+    def _begin_attempt(self, chunk: int, attempt: int) -> None:
+        self.redone += attempt - int(self.attempt[chunk])
+        self.attempt[chunk] = attempt
+
+    def _want_all(self) -> None:
+        """Wants all chunks in attempt 0, whose exponents are known before any group contributes."""
         plan = self.plan
-        self.exponent[:] = self._history["exponent"]
-        self._waiting[:] = plan.chunk_fragments
-        self._waiting[-1] = plan.data_fragments - plan.fragments_of(plan.chunks - 1)[0]
-        self._want(plan.data_start(0), plan.data_start(0) + plan.data_fragments)
+        self._waiting.fill(plan.chunk_fragments)
+        self._waiting[-1] = plan.data_fragments - (plan.chunks - 1) * plan.chunk_fragments
+        self.low = plan.scale_fragments
+        self.pending[self.low : plan.attempt_fragments] = True
+        miss(self, self._under_way, plan.data_fragments)
 
     def _waits_for_scale(self, chunk: int, attempt: int) -> bool:
         return bool(self.attempt[chunk] == attempt and self.exponent[chunk] == UNKNOWN and not self._accepted[chunk])
@@ -383,9 +378,8 @@ class Operation(Progress):
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
         bad = poisoned(top)
         predicted = None
-        if attempt == 0 and self._from_history[chunk]:
-            exponent, finest, patience, _ = self._history[chunk].item()
-            predicted = ChunkHistory(exponent, finest, patience)
+        if attempt == 0 and self.foretold:
+            predicted = ChunkHistory(*self._history[chunk].item())
         if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
             self._log(ChunkRedone(self.index, chunk, used, "does not fit" if bad else "too coarse"))
             self._superseded[chunk] = (used, self._sums_of(chunk).copy())

@@ -48,7 +48,11 @@ class Operations:
         """Operations begun so far."""
         self._opened = 0
         self._next_place = 0  # of the next operation
-        self._waiting: dict[int, _Waiting] = {}
+        self.contributions = membership.contributions
+        """Contributions of a complete sum."""
+        self.oldest: Operation | None = None
+        """The first operation that is open and not done."""
+        self.queue: dict[int, _Waiting] = {}
         self._open: OrderedDict[int, Operation] = OrderedDict()  # those that are done and not taken, too
         self._active: OrderedDict[int, Operation] = OrderedDict()  # those that are not done, in order
         self._starts: list[int] = []  # places where operations begin: of number `_first`, and those that follow
@@ -65,7 +69,7 @@ class Operations:
         self.begun += 1
         self._next_place += waiting.plan.span
         self._starts.append(waiting.place)
-        self._waiting[waiting.index] = waiting
+        self.queue[waiting.index] = waiting
         return waiting.index, self._seq(waiting.place)
 
     def open_waiting(self) -> bool:
@@ -73,24 +77,25 @@ class Operations:
 
         Returns: whether there was one to open.
         """
-        if not self._waiting:
+        if not self.queue:
             return False
         # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
         return self._open_until(self.oldest_place() + self._member.slot_count)
 
     def _open_until(self, place: int) -> bool:
         opened = self._opened
-        while (waiting := self._waiting.get(self._opened)) is not None and waiting.place < place:
+        while (waiting := self.queue.get(self._opened)) is not None and waiting.place < place:
             if waiting.key is not None:
                 if waiting.key in self._open_keys:
                     break
                 self._open_keys.add(waiting.key)
-            del self._waiting[waiting.index]
+            del self.queue[waiting.index]
             operation = Operation(
                 index=waiting.index,
                 plan=waiting.plan,
+                place=waiting.place,
                 first_seq=self._seq(waiting.place),
-                contributions=self._member.contributions,
+                contributions=self.contributions,
                 histories=self._histories,
                 key=waiting.key,
                 name=waiting.name,
@@ -98,10 +103,12 @@ class Operations:
                 under_way=self.under_way,
                 log=self._log,
             )
-            plan, foretold = waiting.plan, operation.foretold
-            self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
+            if self._log is not nobody:
+                plan, foretold = waiting.plan, waiting.plan.chunks if operation.foretold else 0
+                self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
             self._opened += 1
             self._open[waiting.index] = self._active[waiting.index] = operation
+            self.oldest = self.oldest or operation
             for group in waiting.groups:
                 operation.add(group)
         return self._opened > opened
@@ -110,12 +117,14 @@ class Operations:
         """Adds values to an operation, open or waiting."""
         if index in self._open:
             self._open[index].add(group)
-        elif index in self._waiting:
-            self._waiting[index].groups.append(group)
+        elif index in self.queue:
+            self.queue[index].groups.append(group)
 
     def finish(self, operation: Operation) -> None:
         """Its sum is complete: the key is free for the next operation."""
         del self._active[operation.index]
+        if operation is self.oldest:
+            self.oldest = next(iter(self._active.values()), None)
         operation.save_history()
         self._open_keys.discard(operation.key)
 
@@ -148,37 +157,29 @@ class Operations:
 
     def is_complete(self, operation: Operation) -> bool:
         """Whether some rank has all its sums, as far as we have heard."""
-        return self._start(operation.index) + operation.plan.span <= self._complete
+        return operation.place + operation.plan.span <= self._complete
 
     def wanting(self) -> Collection[Operation]:
         """The active operations to which we may still have to contribute, in order."""
-        first = self.oldest()
+        first = self.oldest
         if first is None or not self.is_complete(first):
             return self.active()
         return [operation for operation in self.active() if not self.is_complete(operation)]
 
-    def oldest(self) -> Operation | None:
-        """The first operation that is open and not done."""
-        return next(iter(self._active.values()), None)
-
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self.queue)
 
     def plan_of(self, index: int) -> Plan | None:
         """None if the operation is done."""
-        known = self._active.get(index) or self._waiting.get(index)
+        known = self._active.get(index) or self.queue.get(index)
         return None if known is None else known.plan
 
     def oldest_place(self) -> int:
-        operation = self.oldest()
+        operation = self.oldest
         if operation is None:
-            waiting = self._waiting.get(self._opened)
+            waiting = self.queue.get(self._opened)
             return self._next_place if waiting is None else waiting.place
-        return self._start(operation.index) + (operation.oldest_pending() or 0)
-
-    def place_of(self, operation: Operation) -> int:
-        """The place where an operation begins."""
-        return self._start(operation.index)
+        return operation.place + (operation.oldest_pending() or 0)
 
     def oldest_seq(self) -> int:
         """No result before this one will be asked for again."""
@@ -192,7 +193,8 @@ class Operations:
         the same is true of.
         """
         place = self._place(seq)
-        self._open_until(place + 1)
+        if self.queue:
+            self._open_until(place + 1)
         return self._at(place)
 
     def find(self, seq: int) -> Operation | None:
@@ -222,14 +224,12 @@ class Operations:
     def has_begun(self, seq: int) -> bool:
         return self._place(seq) < self._next_place
 
-    def _start(self, index: int) -> int:
-        return self._starts[index - self._first]
-
     def _seq(self, place: int) -> int:
         return (self._member.first_seq + place) & SEQ_MASK
 
     def _place(self, seq: int) -> int:
         """The nearest to where we are of all places that a number of 32 bits can mean."""
-        operation = self.oldest()
-        here = self.oldest_place() if operation is None else self._start(operation.index)
+        if self.oldest is not None:
+            return self.oldest.place + serial_distance(self.oldest.first_seq, seq)
+        here = self.oldest_place()
         return here + serial_distance(self._seq(here), seq)

@@ -55,14 +55,20 @@ def fly(group: "Transmissions", under_way: UnderWay, more: int) -> None:
     under_way.in_flight += more
 
 
-def on_taken(group: "Transmissions", under_way: UnderWay, sent: Any, last: int, flown: int, newest_us: int) -> None:
+def on_taken(
+    progress: "Progress", group: "Transmissions", under_way: UnderWay, sent: Any, last: int, fresh: int, flown: int,
+    accepted: int, newest_us: int,
+) -> None:  # fmt: skip
     """Results are in the sums, by a kernel, which has marked their fragments.
 
     Args:
         sent: the group's arrays, see kernels.Sent.
-        last: the last of the fragments; flown: how many of them were in flight.
+        last: the last of the fragments; fresh: how many there are; flown: how many of them were in flight.
+        accepted: chunks that are accepted by that.
         newest_us: when the newest was sent that was sent once.
     """
+    miss(progress, under_way, -fresh)
+    progress.resolved += accepted
     fly(group, under_way, -flown)
     if last < group.high and sent.tries[last] == 1:
         acknowledge_up_to(under_way, int(sent.order[last]))
