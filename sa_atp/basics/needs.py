@@ -76,6 +76,7 @@ PROGRAMS = {
                 version=()),
         Program(name="git", use="the commit in a run's manifest", package="git"),
         Program(name="shellcheck", use="a test of the scripts", package="shellcheck"),
+        Program(name="chromium", use="tests of pages in a browser", package="chromium"),
         Program(name="docker", use="docker-compose.yml",
                 source="apt-get install docker-ce docker-compose-plugin, of Docker's repository"),
         *_essential("bash", "bash"),
@@ -138,6 +139,9 @@ OPTIONAL = {
     "lightning": ("lightning", "recipes"),
     "accelerate": ("accelerate", "recipes"),
     "transformers": ("transformers", "recipes"),
+    "sphinx": ("sphinx", "docs"),
+    "myst_parser": ("myst-parser", "docs"),
+    "furo": ("furo", "docs"),
 }
 # Distributions that need an environment of their own: they pin old versions of packages that others need in newer ones.
 APART = ("p4runtime-shell",)
@@ -180,6 +184,8 @@ def how_to_install(*distributions: str) -> str:
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
     if {"notebook", "cluster", "shell", "metrics", "traces"} & set(extras.values()):
         script = shlex.join([str(root / "scripts" / "test")])
+    if "docs" in extras.values():
+        script = shlex.join([str(root / "scripts" / "docs")])
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"

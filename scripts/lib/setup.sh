@@ -13,6 +13,7 @@ STAMP="$VENV/.sa-atp-installed"
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
+PATIENCE_S=5 # without a line of output
 LARGE_MB=20 # size of a file to fetch from which on a line announces it
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -145,11 +146,21 @@ quietly() {
     fail "$what failed, see above; the first time, this needs the network (or PIP_FIND_LINKS with the wheels)"
 }
 
-# watched COMMAND...: keeps a command's output in LOG, and announces large files that pip is about to fetch.
+# watched COMMAND...: keeps a command's output in LOG, announces large files that pip is about to fetch, and says now and then what
+# takes so long.
 watched() {
-    local line
+    local line="" last="" began=$SECONDS status
     LOG=""
-    while IFS= read -r line; do
+    while true; do
+        IFS= read -r -t "$PATIENCE_S" line
+        status=$?
+        if [[ $status -gt 128 ]]; then # a time-out
+            LOG+="$line"
+            say "still at it, after $((SECONDS - began)) s${last:+: $last}"
+            continue
+        fi
+        [[ $status == 0 ]] || break
+        last="$line"
         LOG+="$line"$'\n'
         if [[ $line =~ ^\ *Downloading\ ([^ ]+)\ (\(([0-9]+)[0-9.]*\ (MB|GB)\)) ]]; then
             [[ ${BASH_REMATCH[4]} == MB && ${BASH_REMATCH[3]} -lt $LARGE_MB ]] ||

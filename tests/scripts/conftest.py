@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [
     ROOT / "scripts" / "demo",
     ROOT / "scripts" / "test",
+    ROOT / "scripts" / "docs",
     ROOT / "scripts" / "lib" / "setup.sh",
     ROOT / ".ci" / "run",
 ]
@@ -44,7 +45,7 @@ class Checkout:
         (root / "pyproject.toml").write_text(
             '[project]\nname = "sa_atp"\ndependencies = ["pytest>=8"]\n'
             '[project.optional-dependencies]\ntorch = []\nreport = []\ndev = ["hypothesis>=6"]\n'
-            "mininet = []\ncluster = []\nshell = []\nnotebook = []\ntraces = []\n"
+            "mininet = []\ncluster = []\nshell = []\nnotebook = []\ntraces = []\ndocs = []\n"
         )
 
     def environment(self, cases: Mapping[str, str] | None = None) -> None:

@@ -54,6 +54,18 @@ def test_help(script: str, checkout: Checkout) -> None:
     assert "set -uo" not in done.stdout
 
 
+def test_the_site_is_built_where_it_is_asked_for_and_replaces_nothing_else(checkout: Checkout) -> None:
+    checkout.environment({"*docs_site.py*": 'printf "%s\\n" "${@:2}"; exit 1'})
+    done = checkout.run("scripts/docs", "--out", str(checkout.root / "a b"))
+    assert (done.returncode, done.stdout.splitlines()) == (1, [str(checkout.root), str(checkout.root / "a b")])
+    (checkout.root / "a b" / "file").write_text("")
+    done = checkout.run("scripts/docs", "--out", str(checkout.root / "a b"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"[setup] --out {checkout.root}/a b: it holds other things than a site\n"
+    assert checkout.run("scripts/docs", "--output").stderr == "[setup] --output: expected --out DIR, or --help\n"
+    assert "scripts/docs --out DIR" in checkout.run("scripts/docs", "--help").stdout
+
+
 def write_tests(checkout: Checkout, result: str) -> None:
     (checkout.root / "tests").mkdir()
     (checkout.root / "tests" / "test_it.py").write_text(

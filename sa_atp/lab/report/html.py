@@ -7,6 +7,7 @@ from typing import Any
 
 from sa_atp.basics import needs
 from sa_atp.lab.report import comparing, findings, stats, table
+from sa_atp.lab.report.drawing import zoomable
 from sa_atp.lab.report.drawing.figures import Drawn
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name, setting
@@ -48,6 +49,7 @@ def render(
         notes=[*table.notes(result, summary), *([ABOUT_EMULATION] if result.devices == "emulated" else [])],
         figures=figures,
         left_out=left_out or {},
+        timeline=zoomable.timeline(result),
         policies=policies,
         comparison=summary["comparison"],
         groups=table.rows(summary),
@@ -69,6 +71,7 @@ def filled(template: str, **values: Any) -> str:
     pages = jinja2.Environment(
         loader=folder, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    pages.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     return pages.get_template(template).render(narrow=NARROW_SCREEN, **values)
 
 

@@ -47,11 +47,11 @@ class Stretch:
 
 def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     """What each worker does over the same stretch of time under each policy, with help and stragglers."""
-    stretches = _stretches(result)
+    stretches = stretches_of(result)
     if not stretches:
         raise NothingToDrawError("no intervals were recorded")
     end_s = _window_s(stretches)
-    rows = [_rows(result, stretch, end_s) for stretch in stretches]
+    rows = [rows_of(result, stretch, end_s) for stretch in stretches]
     few = max(map(len, rows)) <= FEW_WORKERS
     names = [[stragglers.label(row.worker, row.why, layout, few=few) for row in found] for found in rows]
     row_in = max(0.3, 0.14 * stragglers.most_lines(names)) if few else 0.17
@@ -61,7 +61,7 @@ def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     keys = style.activity_keys(
         {i.kind for found in shown for i in found}, slow=any(row.slow_s for found in rows for row in found)
     )
-    if any(_is_cancelled(i) for found in shown for i in found):
+    if any(is_cancelled(i) for found in shown for i in found):
         keys.append(_cancelled_key())
     made = style.figure(
         height_in,
@@ -84,8 +84,11 @@ def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
     return made
 
 
-def _stretches(result: RunResult) -> list[Stretch]:
-    """A stretch of each policy with intervals: its first repetition, from the same step on."""
+def stretches_of(result: RunResult, first: int | None = None) -> list[Stretch]:
+    """A stretch of each policy with intervals: its first repetition, from the same step on.
+
+    Args: first: the step; None: the first counted one with a straggler, if there is one.
+    """
     found = [
         (each, next((run for run in each.runs if run.intervals and run.iterations), None))
         for each in stats.policies(result)
@@ -93,7 +96,8 @@ def _stretches(result: RunResult) -> list[Stretch]:
     runs = [(each, run) for each, run in found if run is not None]
     if not runs:
         return []
-    first = _first_step(runs[0][1], result.plan.run.warm_up)
+    if first is None:
+        first = _first_step(runs[0][1], result.plan.run.warm_up)
     stretches = []
     for each, run in runs:
         spans: dict[tuple[int, int], tuple[int, int]] = {}
@@ -159,8 +163,11 @@ class WorkerRow:
     slow_s: list[tuple[float, float]]
 
 
-def _rows(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow]:
-    """A worker is a straggler for as long as its device or its link is slow, or it pauses in the step."""
+def rows_of(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow]:
+    """A row for each worker, up to a time.
+
+    A worker is a straggler for as long as its device or its link is slow, or it pauses in the step.
+    """
     links = stragglers.slow_links(result)
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
     paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
@@ -205,7 +212,7 @@ def _draw(
     bars: dict[tuple[int, str, bool], list[tuple[float, float]]] = defaultdict(list)
     for i in shown:
         start = max(0.0, stretch.seconds(i.start_us))
-        bars[i.worker, i.kind, _is_cancelled(i)].append((start, min(stretch.seconds(i.end_us), end_s) - start))
+        bars[i.worker, i.kind, is_cancelled(i)].append((start, min(stretch.seconds(i.end_us), end_s) - start))
     for row in rows:
         spans = [(start, end - start) for start, end in row.slow_s]
         axes.broken_barh(spans, (y[row.worker] - 0.5, 1.0), facecolor=style.SLOW_COLOUR, lw=0, zorder=0)
@@ -263,7 +270,7 @@ def _axis(axes: "Axes", end_s: float, layout: FigureLayout) -> None:
     axes.set_xlabel(f"time ({unit})" if layout.is_narrow else f"time since the first of these steps began ({unit})")
 
 
-def _is_cancelled(interval: Interval) -> bool:
+def is_cancelled(interval: Interval) -> bool:
     return "cancelled" in interval.label
 
 
