@@ -1,6 +1,7 @@
-"""Reads users' files, text and JSON, with errors of one line. Files of compiled programs may be compressed."""
+"""Reads users' files, text, JSON and TOML, with errors of one line. Files of compiled programs may be compressed."""
 
 import json
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -57,3 +58,11 @@ def parse_json(text: str, where: str) -> Any:
         return json.loads(text, object_pairs_hook=once, parse_constant=constant)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: not JSON ({error})") from None
+
+
+def parse_toml(text: str, where: str) -> dict[str, Any]:
+    """Parses TOML. Args: where: the source, for messages. Raises: UserError: not TOML, or a number has too many digits."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:  # a TOMLDecodeError, or of Python's own readers of numbers
+        raise UserError(f"{where}: not TOML: {error}") from None

@@ -95,6 +95,7 @@ def test_options(words: list[str], message: str, capsys: pytest.CaptureFixture[s
     [
         (b"[run]\n# \xff", "not text in UTF-8: byte 0xff at 8"),
         (b"x = " + b"[" * 100_000, "not TOML: "),
+        (b"[run]\nsteps = " + b"9" * 5_000, "not TOML: "),
         (b"run = 3", "run must be a table"),
         (b"", "run.steps = 0: expected 1 to 100000"),
         (b"\xef\xbb\xbf[job]\n", "run.steps = 0: expected 1 to 100000"),  # as some editors begin a file
@@ -182,6 +183,7 @@ def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys:
         ("job.speeds=[.5,1]", """the shell: --set 'run.policies=["atp", "sa-atp"]'"""),
         ("run.policies=atp", """run.policies = 'atp': expected a list, such as ["atp"]"""),
         ("run.policies=1", """run.policies = 1: expected a list, such as ["atp", "sa-atp"]"""),
+        ("run.steps=" + "9" * 5_000, "run.steps = '999"),
         ("job.speeds=1", "job.speeds = 1: expected a list, such as [1]"),
     ],
 )

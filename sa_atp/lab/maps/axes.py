@@ -1,11 +1,11 @@
 """The axes of a map: a key of plans, or a named quantity, such as the severity of the straggler, that sets keys."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.inputs import parse_toml
 from sa_atp.basics.words import join, meant
 from sa_atp.lab.flow.fabric import FRAME_BYTES
 from sa_atp.lab.plans import plan_files
@@ -109,8 +109,8 @@ def parse(said: str | Mapping[str, Iterable[Any]], option: str) -> Axis:
 
 def _values(text: str, option: str, said: str) -> list[Any]:
     try:
-        return list(tomllib.loads(f"x = [{text}]")["x"])
-    except (tomllib.TOMLDecodeError, RecursionError):
+        return list(parse_toml(f"x = [{text}]", option)["x"])
+    except UserError:
         words = [word.strip() for word in text.split(",")]  # bare words are strings
     if not all(word.replace("-", "").replace("+", "").isalnum() for word in words):
         raise UserError(f"{option} {said}: expected NAME=VALUE,VALUE,..., with values as in a plan file")

@@ -241,7 +241,7 @@ def _answering(job: ParamsJob, call: Callable[[ParamsJob, dict[str, Any]], bytes
     def answer(data: bytes, context: Any) -> bytes:
         try:
             return call(job, json.loads(data))
-        except (SaAtpError, KeyError, ValueError, IndexError, TypeError) as error:
+        except (SaAtpError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
             context.abort(_Code.INVALID_ARGUMENT, str(error))
             raise AssertionError from error  # abort has raised
 

@@ -7,13 +7,12 @@ import dataclasses
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.inputs import read_text
+from sa_atp.basics.inputs import parse_toml, read_text
 from sa_atp.basics.tables import read_table
 from sa_atp.basics.words import join, meant, plural
 from sa_atp.lab import policies
@@ -55,11 +54,7 @@ def _with_trace(plan: Plan, path: Path) -> Plan:
 
 def parse(text: str, where: str, overrides: Overrides = ()) -> Plan:
     """A plan from TOML text. Raises: UserError naming the key."""
-    try:
-        tables: dict[str, Any] = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UserError(f"{where}: not TOML: {error}") from None
-    return _parse_overridden(tables, where, _read_overrides(overrides))
+    return _parse_overridden(parse_toml(text, where), where, _read_overrides(overrides))
 
 
 def _parse_overridden(tables: dict[str, Any], where: str, overrides: "list[_Override]") -> Plan:
@@ -136,8 +131,8 @@ def _override_in(text: str) -> _Override:
     if not equals or not dot or not key:
         raise UserError(f"--set {text}: expected TABLE.KEY=VALUE, for example help.grade=clone")
     try:
-        parsed = tomllib.loads(f"x = {value}")["x"]
-    except (tomllib.TOMLDecodeError, RecursionError):
+        parsed = parse_toml(f"x = {value}", "--set")["x"]
+    except UserError:
         parsed = value.strip()  # a bare word is a string
         if parsed.startswith("["):
             raise UserError(

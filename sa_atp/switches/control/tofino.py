@@ -208,7 +208,7 @@ def _read(folder: Path, name: str, origin: dict[str, Any]) -> bytes:
 def _json(content: bytes, path: Path) -> dict[str, Any]:
     try:
         found = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not JSON ({error})") from None
     if not isinstance(found, dict):
         raise UserError(f"{path}: expected an object")

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sa_atp.switches.embedded.errors import PipelineError, Unsupported
+from sa_atp.switches.embedded.errors import PipelineError, Unsupported, reading_json
 from sa_atp.switches.embedded.program import (
     WORD_BITS,
     Action,
@@ -51,14 +51,12 @@ def load(source: Path | str | bytes | Mapping[str, Any]) -> Program:
     if isinstance(source, str | bytes):
         try:
             source = json.loads(source)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PipelineError(f"{where}: not BMv2 JSON ({error})") from None
     if not isinstance(source, Mapping) or "pipelines" not in source or "parsers" not in source:
         raise PipelineError(f"{where}: not BMv2 JSON: expected the output of p4c-bm2-ss, with parsers and pipelines")
-    try:
+    with reading_json(where):
         return _Loader(source).program()
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        raise PipelineError(f"{where}: damaged BMv2 JSON ({type(error).__name__}: {error})") from None
 
 
 class _Loader:

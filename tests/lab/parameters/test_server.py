@@ -77,6 +77,20 @@ def test_values_that_are_not_finite_are_never_applied(rules: type[Rules], value:
     assert server.receive(2, Push(clock=0, tasks=tasks), ZEROS, 6) == []
 
 
+@pytest.mark.parametrize("rules", RULES)
+def test_parameters_stay_finite(rules: type[Rules]) -> None:
+    """Finite updates whose effect is too large for float32 end the job at the server, before a worker has the values."""
+    server, tasks = begun(rules)
+    assert server.store is not None
+    server.store.values[:] = 3.4e38
+    said: list[Outgoing] = []
+    for rank in range(WORKERS):
+        own = tuple(Task(clock=0, shard=rank, micro_batch=task.micro_batch) for task in tasks)
+        said = server.receive(rank, Push(clock=0, tasks=own), np.full(VALUES, -3e38, np.float32), 5) or said
+        assert np.isfinite(server.store.values).all()
+    assert "with its update the parameters have 5 of 5 values that are NaN or infinite" in reason(said)
+
+
 def test_parameters_to_begin_with_are_finite() -> None:
     server = made()
     says = server.receive(0, JoinTraining(), np.array([0, np.nan], np.float32), 0)

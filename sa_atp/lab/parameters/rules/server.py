@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-import numpy as np
-
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters.rules.messages import (
     AmongWorkers,
@@ -24,7 +22,7 @@ from sa_atp.lab.parameters.rules.messages import (
     ValuesNotFinite,
 )
 from sa_atp.lab.parameters.rules.rules import Rules
-from sa_atp.lab.parameters.rules.store import Store
+from sa_atp.lab.parameters.rules.store import Store, check_finite
 from sa_atp.lab.parameters.rules.tasks import Book, TwiceError
 
 
@@ -53,7 +51,8 @@ class Snapshot(NamedTuple):
 
 class ParamsServer:
     """Handles workers' messages. A message that is not allowed in the job's state ends the job, and all workers are told
-    which worker sent it and why it is wrong. Values that are not finite count as such, and are never applied.
+    which worker sent it and why it is wrong. Values that are not finite count as such, and are never applied; nor are
+    values with which the parameters would not be finite.
     """
 
     def __init__(
@@ -118,7 +117,7 @@ class ParamsServer:
         return [Outgoing(rank, failed) for rank in range(self.rules.terms.world_size)]
 
     def _take(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
-        """Raises: MessageRefused, TwiceError; the state is unchanged then."""
+        """Raises: MessageRefused, TwiceError; the parameters are unchanged then."""
         name = type(message).__name__
         if not isinstance(message, ToServer) or isinstance(message, Open):
             raise MessageRefused(f"a message {name}, which workers do not send to the server")
@@ -133,7 +132,7 @@ class ParamsServer:
                         "it joins without parameters" if rank == 0 else "it joins with parameters, as rank 0 does"
                     )
                 if values is not None:
-                    _check_finite(values, "the parameters that it begins with have")
+                    check_finite(values, "the parameters that it begins with have")
                     self.store = Store(values)
                 self._joined.add(rank)
                 return self._go_on(now_us)
@@ -168,7 +167,7 @@ class ParamsServer:
             raise MessageRefused(f"{update_of} {f'{unknown}, which no worker has begun' if unknown else 'no tasks'}")
         if self.rules.rule == "whole-clock" and len({task.clock for task in push.tasks}) > 1:
             raise MessageRefused(f"{update_of} tasks of several steps")
-        _check_finite(update, update_of)
+        check_finite(update, update_of)
 
     def _push(self, rank: int, push: Push, update: Values | None, now_us: int) -> list[Outgoing]:
         self._check_push(rank, push, update)
@@ -177,8 +176,8 @@ class ParamsServer:
         slowest = self.book.slowest
         self.book.enter(push.tasks)
         staleness = self.store.version - self._pulled.get(rank, 0)
-        self.store.version += 1
         self.tasks_in += self._merging.merge(self.store, push.clock, push.tasks, update)
+        self.store.version += 1
         values = self.store.values.copy()
         self._taken(TakenUpdate(self.store.version, rank, push.clock, push.tasks, staleness, update, values))
         terms = self.rules.terms
@@ -211,12 +210,3 @@ class ParamsServer:
                 continue
             del self._waiting[rank]
         return answers
-
-
-def _check_finite(values: Values, what: str) -> None:
-    """Raises: ValuesNotFinite."""
-    bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        raise ValuesNotFinite(
-            f"{what} {bad.size} of {values.size} values that are NaN or infinite, the first at index {bad[0]}"
-        )

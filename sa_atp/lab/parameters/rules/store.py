@@ -8,7 +8,16 @@ from typing import Protocol
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.lab.parameters.rules.messages import Tasks
+from sa_atp.lab.parameters.rules.messages import Tasks, ValuesNotFinite
+
+
+def check_finite(values: Values, what: str) -> None:
+    """Args: what: has these values, for the message. Raises: ValuesNotFinite: one is NaN or infinite."""
+    bad = np.flatnonzero(~np.isfinite(values))
+    if bad.size:
+        raise ValuesNotFinite(
+            f"{what} {bad.size} of {values.size} values that are NaN or infinite, the first at index {bad[0]}"
+        )
 
 
 class Store:
@@ -19,8 +28,11 @@ class Store:
         self.version = 0
 
     def add(self, update: Values, factor: float) -> None:
-        """values += factor x update."""
-        self.values += np.float32(factor) * update
+        """values += factor x update. Raises: ValuesNotFinite: the sum is too large for float32; the values stay."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            changed = self.values + np.float32(factor) * update
+        check_finite(changed, "with its update the parameters have")
+        self.values = changed
 
 
 class Merging(Protocol):
@@ -59,7 +71,8 @@ class VersionMeans:
     def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
         mean, count = self.versions.pop(clock, (np.zeros_like(update), 0))
         count += 1
-        change = (update - mean) / np.float32(count)
+        with np.errstate(over="ignore"):
+            change = (update - mean) / np.float32(count)
         store.add(change, -self.rate)
         if count < self.world_size:
             self.versions[clock] = mean + change, count
@@ -77,7 +90,8 @@ class WholeClocks:
     def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
         """See `Merging`. All tasks of an update belong to one clock."""
         sum_, count = self.gathered.pop(tasks[0].clock, (np.zeros_like(update), 0))
-        sum_ = sum_ + update
+        with np.errstate(over="ignore", invalid="ignore"):
+            sum_ = sum_ + update
         count += len(tasks)
         if count < self.tasks_of_clock:
             self.gathered[tasks[0].clock] = sum_, count

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sa_atp.basics.errors import UserError
-from sa_atp.switches.embedded.errors import PipelineError
+from sa_atp.switches.embedded.errors import PipelineError, reading_json
 from sa_atp.switches.embedded.stf.grammar import ActionCall, Add, StfValue, number
 from sa_atp.switches.p4runtime.schema import Schema
 
@@ -90,7 +90,7 @@ class ProgramNames:
     @classmethod
     def from_source(cls, source: Mapping[str, Any]) -> "ProgramNames":
         """The names in parsed BMv2 JSON. Raises: PipelineError."""
-        try:
+        with reading_json("program"):
             return cls(
                 _tables(source),
                 [
@@ -99,8 +99,6 @@ class ProgramNames:
                 ],
                 [register["name"] for register in source.get("register_arrays", ())],
             )
-        except (KeyError, IndexError, TypeError, AttributeError) as error:
-            raise PipelineError(f"damaged BMv2 JSON ({type(error).__name__}: {error})") from None
 
     @classmethod
     def from_file(cls, path: Path) -> "ProgramNames":
@@ -109,7 +107,7 @@ class ProgramNames:
             source = json.loads(path.read_bytes())
         except OSError as error:
             raise PipelineError(f"{path}: {error.strerror or error}") from None
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise PipelineError(f"{path}: not BMv2 JSON ({error})") from None
         if not isinstance(source, dict) or "pipelines" not in source or "header_types" not in source:
             raise PipelineError(f"{path}: not BMv2 JSON: expected the output of p4c-bm2-ss")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sa_atp.switches.embedded.block_locks import BLOCKS
-from sa_atp.switches.embedded.errors import Unsupported
+from sa_atp.switches.embedded.errors import Unsupported, reading_json
 from sa_atp.switches.embedded.program import Field, Header, Program
 from sa_atp.switches.embedded.translate import checksums
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, Deparsing
@@ -51,8 +51,15 @@ class Translation:
 def translate(program: Program, *, shared: bool = False) -> Translation:
     """Translates a program. Args: shared: whether several cores may run it at the same time (see `block_locks`).
 
-    Raises: Unsupported: the message names the construct and its place.
+    Raises:
+        Unsupported: the message names the construct and its place.
+        PipelineError: the program is inconsistent.
     """
+    with reading_json("pipeline"):
+        return _translated(program, shared=shared)
+
+
+def _translated(program: Program, *, shared: bool) -> Translation:
     usage = analyse(program)
     translator = Translator(program, shared=shared)
     places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
