@@ -148,7 +148,7 @@ def test_ranks_of_a_host_send_one_sum_up_also_after_their_leaf_was_killed(
         added = above.contributions(job) - before
         # 2 for each fragment, unless a loss made the leaf hand some over in parts; without the leaf it is 3
         assert 2 * 3 * FRAGMENTS <= added < 2.5 * 3 * FRAGMENTS
-        os.kill(leaf.pid, signal.SIGKILL)
+        os.kill(leaf._process.pid, signal.SIGKILL)
         all_reduce(ranks)
         until(lambda: all(map(has_channel, ranks)))
         until(lambda: above.log.read_text().count("had restarted") == 1)
