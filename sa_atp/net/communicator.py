@@ -23,6 +23,9 @@ from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
 from sa_atp.net.helping import Helping
+from sa_atp.net.host_leaf.for_rank import leaf_for
+from sa_atp.net.host_leaf.meeting import Leaf
+from sa_atp.net.host_leaf.way import Way
 from sa_atp.net.logs import writing
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
@@ -30,7 +33,6 @@ from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
-from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import UdpSocket, segments
 from sa_atp.net.watching import door
@@ -118,6 +120,7 @@ def connect(
     folder = log or os.environ.get(writing.VARIABLE)
     decisions = writing.of_process(folder).rank(job, request.rank) if folder else nobody
     kernels = connection_kernels()  # compiled before the server expects this rank to answer
+    leaf = leaf_for(address)
     socket = UdpSocket()
     socket.use_kernels(socket_kernels())
     joining = Joining(
@@ -127,6 +130,7 @@ def connect(
         now_us=now_us(),
         timeout_us=_microseconds("timeout_s", timeout_s),
         mtu=mtu.of_path(address),
+        leaf=None if leaf is None else leaf.ports.stated,
         server_timeout_us=limits.server_timeout_us,
         answer_timeout_us=answer_timeout_us,
         log=decisions,
@@ -152,7 +156,7 @@ def connect(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
             f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
         )
-    return Communicator(joining.membership, driver, limits, kernels, decisions)
+    return Communicator(joining.membership, driver, limits, kernels, decisions, leaf)
 
 
 def parse_address(text: str, *, lowest_port: int = 1) -> Address:
@@ -173,8 +177,15 @@ class Communicator(Asking):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(
-        self, membership: Membership, driver: Driver, limits: WorkerLimits, kernels: Kernels, log: Log = nobody
+        self,
+        membership: Membership,
+        driver: Driver,
+        limits: WorkerLimits,
+        kernels: Kernels,
+        log: Log = nobody,
+        leaf: Leaf | None = None,
     ) -> None:
+        """Args: leaf: of this host; None: there is none, or it is not used. Takes it over."""
         self.membership = membership
         self._worker = Worker(
             membership, now_us(), first_request=random.getrandbits(32), limits=limits, kernels=kernels, log=log
@@ -194,7 +205,8 @@ class Communicator(Asking):
         driver.after = self._serve
         driver.ended = self._end
         driver.steady = SteadyLoop(self._worker, driver.socket, driver.woken_by, segments(size))
-        self.shares_memory = driver.share_memory(partial(open_channel, membership.data_address, driver.socket.address))
+        self._way = Way(membership, driver.socket, leaf)
+        self.shares_memory = driver.share_memory(self._way.open_channel)
         """Whether packets to and from the switch travel by shared memory, and not through the kernel."""
         if self.shares_memory:
             self._worker.hold_window(SAFE_BYTES)
@@ -457,6 +469,7 @@ class Communicator(Asking):
     def _end(self) -> None:
         """Called when the connection's thread ends: completes everything that waits for it."""
         self._end_telling()
+        self._way.close()
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
         self._worker.fail(TransportError(reason))
         self._session.fail(self._worker.error or TransportError(reason))

@@ -421,7 +421,7 @@ def test_another_user_gets_no_channel() -> None:
             [
                 sys.executable, "-c",
                 "import os, sys; from sa_atp.net.shared_memory import handshake; os.setuid(65534); "
-                f"print(handshake.ask(({host!r}, {port}), ('127.0.0.1', 5000)))",
+                f"print(handshake.ask(({host!r}, {port}), handshake.Hello(('127.0.0.1', 5000))))",
             ],
             capture_output=True, text=True, check=True,
         )  # fmt: skip

@@ -10,11 +10,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.basics.terminal import say
 from sa_atp.protocol.packets.datagrams import Address
-from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent
+from sa_atp.protocol.server.server_events import Admit, HostLeaf, Retire, ServerEvent
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper
 from sa_atp.switches.control.job_tables import Problems
@@ -42,6 +43,8 @@ class Installer:
         admitted: Callable[[Admit, list[list[int]]], None],
         refused: Callable[[Admit, str], None],
         restarted: Callable[[str], None] = lambda what: None,
+        keeper_of: Callable[[HostLeaf], Keeper] | None = None,
+        leaf_refused: Callable[[Admit, str, HostLeaf], None] = lambda job, reason, leaf: None,
     ) -> None:
         """Args:
         keepers: the keepers of the switches, which are up.
@@ -49,31 +52,56 @@ class Installer:
         admitted: called from a switch's thread with the job, and the ranks below each leaf, when all switches have it.
         refused: called from a switch's thread with the job, and the reason.
         restarted: called from a switch's thread with a description of what had to be set up again at its switch.
+        keeper_of: makes the keeper of a leaf on a host; None: there are no such leaves.
+        leaf_refused: called from its thread with the job, the reason, and the leaf on a host that could not take the job.
         """
         self._places = [keeper.place for keeper in keepers]
         self._admitted = admitted
         self._refused = refused
         self._open: dict[tuple[int, int], _PendingJob] = {}  # by number and epoch
         self._lock = threading.Lock()
-        self._switches = [_SwitchThread(keeper, server, self._installed, restarted) for keeper in keepers]
+        self._thread_of = partial(_SwitchThread, server=server, done=self._installed, restarted=restarted)
+        self._switches = [self._thread_of(keeper) for keeper in keepers]
+        self._keeper_of, self._leaf_refused = keeper_of, leaf_refused
+        self._leaves: dict[HostLeaf, _SwitchThread] = {}
+        self._jobs_of: dict[HostLeaf, set[int]] = {}  # numbers of the jobs for which there is that thread
 
     def submit(self, event: ServerEvent) -> None:
         """Queues the installation or removal of a job; a later event about it replaces this one. Called from one thread."""
+        switches = [*self._switches, *self._leaves_of(event)]
         with self._lock:
             if isinstance(event, Admit):
-                waiting = {switch.keeper for switch in self._switches}
+                waiting = {switch.keeper for switch in switches}
                 self._open[event.number, event.epoch] = _PendingJob(event, waiting)
             else:
                 self._open.pop((event.number, event.epoch), None)
-        for switch in self._switches:
+        for switch in switches:
             switch.events.put(event)
+        for leaf in [leaf for leaf, numbers in self._jobs_of.items() if not numbers]:
+            self._leaves.pop(leaf).events.put(None)
+            del self._jobs_of[leaf]
+
+    def _leaves_of(self, event: ServerEvent) -> "list[_SwitchThread]":
+        """The threads of leaves on hosts that an event concerns. Each has one as long as there are jobs for it."""
+        if not isinstance(event, Admit):
+            had = [leaf for leaf, numbers in self._jobs_of.items() if event.number in numbers]
+            for leaf in had:
+                self._jobs_of[leaf].discard(event.number)
+            return [self._leaves[leaf] for leaf in had]
+        for leaf in event.leaves if self._keeper_of is not None else ():
+            assert self._keeper_of is not None
+            if leaf not in self._leaves:
+                self._leaves[leaf] = self._thread_of(self._keeper_of(leaf))
+            self._jobs_of.setdefault(leaf, set()).add(event.number)
+        return [thread for leaf, thread in self._leaves.items() if event.number in self._jobs_of[leaf]]
 
     def close(self) -> None:
         """Carries out what was submitted, and ends the connections."""
-        for switch in self._switches:
+        switches = [*self._switches, *self._leaves.values()]
+        for switch in switches:
             switch.events.put(None)
         until = time.monotonic() + CLOSE_S
-        for switch in self._switches:
+        for switch in switches:
             switch.thread.join(max(0.0, until - time.monotonic()))
             switch.keeper.close()
 
@@ -87,8 +115,12 @@ class Installer:
             if problem is None and found.waiting:
                 return
             del self._open[job.number, job.epoch]
+        leaf = keeper.place.attachment.host
         if problem is None:
             self._admitted(job, fabric.leaves(self._places, job))
+        elif leaf is not None:
+            say(f"sa-atp: the leaf at {leaf.where} is not used, its ranks send to the switch above: {problem}")
+            self._leaf_refused(job, problem, leaf)
         else:
             self._refused(job, problem)
 
@@ -129,6 +161,7 @@ class _SwitchThread:
                 say(traceback.format_exc())
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + CHECK_EVERY_S
+        self.keeper.close()
 
     def _take(self, longest_s: float) -> list[ServerEvent | None]:
         """All waiting events; none if none comes in time."""
@@ -147,7 +180,11 @@ class _SwitchThread:
         if not last:
             return
         try:
+            if self.keeper.place.attachment.host is not None and installed and not self.keeper.is_connected:
+                self.keeper.bring_up()
             problems: Problems = self.keeper.apply_jobs(installed, removed, self._server)
+        except SaAtpError as error:
+            problems = dict.fromkeys(last, error)
         except Exception as error:
             # ranks that join must be refused, and the next jobs served
             say(traceback.format_exc())

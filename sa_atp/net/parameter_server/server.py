@@ -21,6 +21,7 @@ from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server import ParameterServer
 from sa_atp.protocol.server.server_events import Admit, Retire, ServerSettings
+from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 
 # how long copies of results that no rank has asked for are gathered, so that workers have the processor
@@ -63,9 +64,7 @@ class ServerProcess:
             answer. The process cannot be used after that.
         """
         try:
-            keepers = [
-                Keeper(place, place.program(self.settings.lanes, self.settings.contribution_bits)) for place in places
-            ]
+            keepers = [self._keeper(place) for place in places]
             for keeper in keepers:
                 keeper.bring_up()
         except BaseException:
@@ -78,7 +77,12 @@ class ServerProcess:
             admitted=lambda job, leaves: self._driver.call(lambda: self.server.admitted(job, now_us(), leaves)),
             refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
             restarted=lambda what: self._driver.call(lambda: self.server.switch_restarted(what)),
+            keeper_of=lambda leaf: self._keeper(fabric.leaf_on_host(leaf, self.settings.switch_address)),
+            leaf_refused=lambda job, reason, leaf: self._driver.call(lambda: self.server.refused(job, reason, leaf)),
         )
+
+    def _keeper(self, place: SwitchPlace) -> Keeper:
+        return Keeper(place, place.program(self.settings.lanes, self.settings.contribution_bits))
 
     def run(self) -> None:
         """Serves until `stop` is called from another thread or a signal handler."""

@@ -11,21 +11,31 @@ VARIABLE = "SA_ATP_SHM"
 ANY = "0.0.0.0"
 
 
-def open_channel(switch: Address, own: Address) -> Channel | None:
+def is_wanted() -> bool:
+    """Whether the environment lets this process share memory with switches."""
+    return os.environ.get(VARIABLE, "1") != "0"
+
+
+def open_channel(
+    switch: Address, own: Address, *, above: Address | None = None, line: int | None = None
+) -> Channel | None:
     """Asks the switch at an address for a channel, unless the environment says SA_ATP_SHM=0.
 
-    Args: own: address of this process's UDP socket.
+    Args:
+    own: address of this process's UDP socket.
+    above: of a leaf on this host, the switch above, which the channel stands for; line: descriptor of this process's UDP
+        socket, from which the leaf sends what goes up.
     Returns: None if there is no such switch on this machine, it is another user's, or it makes no channels.
     """
-    if os.environ.get(VARIABLE, "1") == "0":
+    if not is_wanted():
         return None
-    source = handshake.source_of(switch, own[1]) if own[0] == ANY else own
-    found = None if source is None else handshake.ask(switch, source)
+    source = handshake.source_of(above or switch, own[1]) if own[0] == ANY else own
+    found = None if source is None else handshake.ask(switch, handshake.Hello(source, above), line)
     if found is None:
         return None
     peer, (memory, bell, doorbell) = found
     try:
-        return Channel(switch, peer, memory, bell, doorbell, ring_kernels())
+        return Channel(above or switch, peer, memory, bell, doorbell, ring_kernels())
     except OSError:  # the machine has no memory for it
         peer.close()
         for each in (bell, doorbell):

@@ -27,7 +27,10 @@ class Attach:
     address: Address
     memory: int
     bell: int
-    """Descriptors, which belong to whoever takes this."""
+    above: Address | None
+    """Where packets of the rank go that leave by the link up; None: the switch is no leaf on a host."""
+    line: int
+    """The rank's own socket, from which they go; -1: none. These three descriptors belong to whoever takes this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +44,23 @@ class ChannelServer:
     """A thread that makes channels, and notices when ranks end."""
 
     def __init__(
-        self, ports: Mapping[int, Address], doorbells: Mapping[int, int], most: int, wake: Callable[[], None]
+        self,
+        ports: Mapping[int, Address],
+        doorbells: Mapping[int, int],
+        most: int,
+        wake: Callable[[], None],
+        *,
+        has_lines: bool = False,
     ) -> None:
         """Args:
         ports: UDP address of each port that may have channels.
         doorbells: of each port, the descriptor at which its switch is woken.
         most: channels.
         wake: called when there is a change; from the thread.
+        has_lines: whether ranks hand over their sockets, from which their packets go up.
         """
         self.changes: queue.SimpleQueue[Attach | Detach] = queue.SimpleQueue()
-        self._doorbells, self._wake = doorbells, wake
+        self._doorbells, self._wake, self._has_lines = doorbells, wake, has_lines
         self._free = list(range(most))
         self._channels: dict[socket.socket, tuple[int, Address]] = {}
         self._selector = selectors.DefaultSelector()
@@ -116,15 +126,20 @@ class ChannelServer:
 
     def _hear(self, peer: socket.socket) -> None:
         """A rank asks for a channel, or has ended; anything else ends it."""
+        given: list[int] = []
         try:
-            data = peer.recv(64)
+            data, given, _, _ = socket.recv_fds(peer, 64, 1, socket.MSG_CMSG_CLOEXEC)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         port = self._silent.pop(peer, None)
         hello = Hello.decode(data)
-        if port is None or hello is None or not self._give(peer, port, hello.address):
+        if hello is not None and ((hello.above is None, not given) != (not self._has_lines, not self._has_lines)):
+            hello = None
+        if port is None or hello is None or not self._give(peer, port, hello, given[0] if given else -1):
+            for each in given:
+                os.close(each)
             self._selector.unregister(peer)
             peer.close()
             if peer in self._channels:
@@ -136,7 +151,8 @@ class ChannelServer:
         """Says that a channel is free again. Called from any thread."""
         self._free.append(number)
 
-    def _give(self, peer: socket.socket, port: int, address: Address) -> bool:
+    def _give(self, peer: socket.socket, port: int, hello: Hello, line: int) -> bool:
+        address = hello.address
         if not self._free or any(address == other for _, other in self._channels.values()):
             return False
         number = self._free.pop()
@@ -153,6 +169,6 @@ class ChannelServer:
             self._free.append(number)
             return False
         self._channels[peer] = number, address
-        self.changes.put(Attach(number, port, address, *made))
+        self.changes.put(Attach(number, port, address, *made, hello.above, line))
         self._wake()
         return True

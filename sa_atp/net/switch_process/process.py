@@ -39,6 +39,7 @@ class SwitchLoop:
         say: Callable[[str], None] | None = None,
         packet_ins_dropped: Callable[[], int] = lambda: 0,
         shares: bool = False,
+        link_up: int | None = None,
     ) -> None:
         """Args:
         captures: folder for a pcap file of each port; default: none are written.
@@ -46,6 +47,8 @@ class SwitchLoop:
         packet_ins_dropped: the number of packet-ins that the P4Runtime server has dropped so far.
         shares: whether ranks of the same user on this machine may share memory with the switch, in place of sending to its
             UDP ports. Only the compiled loop can.
+        link_up: of a leaf on a host (docs/embedded-target.md), the UDP port of the link up: packets leave it from the
+            sockets of the ranks that have sent them.
         """
         self.device = device
         self.ports = dict(ports)
@@ -74,7 +77,7 @@ class SwitchLoop:
                 self._captures[number] = CaptureWriter(captures / f"port{number}.pcap")
         plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
         self._compiled = (
-            CompiledLoop(device, plain, self._started_us, shares=shares)
+            CompiledLoop(device, plain, self._started_us, shares=shares, link_up=link_up)
             if device.compiled and plain and len(plain) == len(self.ports) and captures is None
             else None
         )

@@ -16,6 +16,7 @@ from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import (
     Failure,
     Join,
+    LeafPorts,
     MalformedError,
     Refused,
     Reply,
@@ -107,6 +108,8 @@ class Membership:
     """The sum is that of the first so many ranks that ask for a seat; 0: of all."""
     contribution_bits: int = CONTRIBUTION_BITS
     """Bits in the bitmaps of packets."""
+    by_leaf: bool = False
+    """Whether the worker sends by the leaf on its host."""
 
     @property
     def map(self) -> ContributionMap:
@@ -161,6 +164,7 @@ class Membership:
             leaf_ranks=welcome.leaf_ranks,
             seats=welcome.seats,
             contribution_bits=welcome.contribution_bits,
+            by_leaf=welcome.by_leaf,
         )
 
 
@@ -176,6 +180,7 @@ class Joining:
         now_us: int,
         timeout_us: int,
         mtu: int = MOST_MTU,
+        leaf: LeafPorts | None = None,
         answer_timeout_us: int | None = None,
         server_timeout_us: int = SERVER_TIMEOUT_US,
         log: Log = nobody,
@@ -186,6 +191,7 @@ class Joining:
         answer_timeout_us: time for the server's first answer; None: timeout_us.
         server_timeout_us: time for each later answer of the server.
         mtu: of the path to the server, as far as this host knows it.
+        leaf: on this host, by which the rank can send; None: there is none.
         """
         self.request = request
         self.server = server
@@ -207,6 +213,7 @@ class Joining:
             seats=request.seats,
             incarnation=incarnation,
             mtu=mtu,
+            leaf=leaf,
             agree=stated(request.agree),
         )
         self._requests = Requests(first_number=incarnation)

@@ -23,6 +23,7 @@ from sa_atp.protocol.packets.message_fields import (
     MAX_FETCH,
     MOST_SLOTS,
     Bitmap,
+    Checked,
     Contributions,
     Count,
     HelpGrade,
@@ -64,6 +65,13 @@ class MalformedError(ValueError):
 # ---------------------------------------------------------------------
 
 
+class LeafPorts(Checked, frozen=True, array_like=True):
+    """A leaf on a rank's own host: its UDP port for what comes down, and its P4Runtime port. On the wire a list of both."""
+
+    down: Annotated[int, Meta(ge=1, le=65535)]
+    grpc: Annotated[int, Meta(ge=1, le=65535)]
+
+
 class Join(Message, frozen=True, tag="join"):
     """May I take part? Asked until the job runs. (section 7.1)"""
 
@@ -86,6 +94,8 @@ class Join(Message, frozen=True, tag="join"):
         Meta(max_length=MOST_STATED),
     ] = field(default_factory=dict)
     """Other terms that the program states, by name: every rank must state the same."""
+    leaf: LeafPorts | None = None
+    """The leaf on its host, by which the rank can send; None: there is none. (section 7.1)"""
 
     def __post_init__(self) -> None:
         if self.seats > self.world_size:
@@ -235,6 +245,8 @@ class Welcome(Message, frozen=True, tag="welcome"):
         default=CONTRIBUTION_BITS, name="contributions"
     )
     """Bits in the bitmaps of packets."""
+    by_leaf: bool = False
+    """Whether the rank sends by the leaf on its host that it has named."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

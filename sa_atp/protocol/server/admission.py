@@ -26,10 +26,11 @@ from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, needed_mtu
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
-from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.protocol.server.server_events import Admit, HostLeaf, Retire, ServerEvent, ServerSettings
 
 JOIN_MTU = IP_UDP_BYTES + JOIN_BYTES
 MOST_DIFFERS = 250  # characters of the reason of a refusal, as told to the other ranks
+MOST_UNUSABLE = 256  # leaves that are remembered
 MOST_WAITING = 32  # jobs that have not begun, in which one host may wait
 
 
@@ -55,6 +56,7 @@ class Admission:
             log_of=log_of,
         )
         self._events = events
+        self._unusable: dict[HostLeaf, None] = {}  # leaves that could not take a job, the oldest first
         self._fail = fail
 
     @property
@@ -114,9 +116,7 @@ class Admission:
         if member is not None and member.incarnation == asked.incarnation:
             member.heard_us = now_us
             if job.state is State.RUNNING:
-                settings = self._settings
-                levels = settings.levels if settings.aggregates else 0
-                welcome = job.welcome(rank, settings.switch_address, settings.alive_every_us, levels)
+                welcome = job.welcome(rank, self._settings.switch_address, self._settings.alive_every_us)
                 return welcome if fitted(welcome, room) else _too_narrow(asked)
         elif member is not None and job.state not in OVER and member.keeps_its_place(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
@@ -126,15 +126,41 @@ class Admission:
             job.next_epoch()
         if job.state is State.GATHERING:
             job.members[rank] = Member(
-                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us
-            )
+                rank=rank, address=address, incarnation=asked.incarnation, heard_us=now_us, moved_us=now_us,
+                leaf=None if asked.leaf is None else HostLeaf(address[0], asked.leaf.down, asked.leaf.grpc),
+            )  # fmt: skip
             job.log(Joined(rank, job.epoch, place(address), job.missing))
             if not job.missing:
                 job.state = State.ADMITTING
                 job.log(InstallAsked(job.epoch, job.slot_base, job.slot_count))
-                self._events.append(_admission(job))
+                self._events.append(self._admission(job))
         differs = None if job.differs is None else job.differs[1]
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
+
+    def _admission(self, job: Job) -> Admit:
+        """The job as it is to be installed, of which this also decides by which leaves on hosts its ranks send."""
+        leaves = self._leaves_for(job)
+        job.by_leaf = frozenset(rank for ranks in leaves.values() for rank in ranks)
+        job.levels = 0 if not self._settings.aggregates else 2 if leaves else self._settings.levels
+        return Admit(
+            number=job.number,
+            epoch=job.epoch,
+            addresses={member.rank: member.address for member in job.members.values()},
+            map=job.map,
+            slot_base=job.slot_base,
+            slot_count=job.slot_count,
+            leaves=leaves,
+        )
+
+    def _leaves_for(self, job: Job) -> dict[HostLeaf, tuple[int, ...]]:
+        """The leaves on hosts with at least two ranks of a job below them, where the switches above are a single root."""
+        if not self._settings.aggregates or self._settings.levels != 1 or job.seats:
+            return {}
+        ranks: dict[HostLeaf, tuple[int, ...]] = {}
+        for rank, member in sorted(job.members.items()):
+            if member.leaf is not None and member.leaf not in self._unusable:
+                ranks[member.leaf] = (*ranks.get(member.leaf, ()), rank)
+        return {leaf: below for leaf, below in ranks.items() if len(below) > 1}
 
     def _waiting_from(self, ip: str, now_us: int) -> int:
         """In how many jobs a host has ranks that have recently asked to join, and sent nothing else since."""
@@ -173,8 +199,12 @@ class Admission:
         for member in job.members.values():
             member.heard_us = now_us
 
-    def refused(self, event: Admit, reason: str) -> None:
+    def refused(self, event: Admit, reason: str, leaf: HostLeaf | None) -> None:
         """See ParameterServer.refused."""
+        if leaf is not None:
+            self._unusable[leaf] = None
+            for oldest in list(self._unusable)[:-MOST_UNUSABLE]:
+                del self._unusable[oldest]
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
@@ -190,14 +220,3 @@ def _too_narrow(asked: Join) -> Refused:
 def _not_yet(asked: Join, reason: str) -> Waiting:
     """Puts off a Join without remembering it."""
     return Waiting(missing=list(range(asked.world_size)), refusal=reason)
-
-
-def _admission(job: Job) -> Admit:
-    return Admit(
-        number=job.number,
-        epoch=job.epoch,
-        addresses={member.rank: member.address for member in job.members.values()},
-        map=job.map,
-        slot_base=job.slot_base,
-        slot_count=job.slot_count,
-    )

@@ -30,6 +30,7 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.protocol.packets.status_messages import JobCounters
 from sa_atp.protocol.server.lateness import Lateness
+from sa_atp.protocol.server.server_events import HostLeaf
 from sa_atp.protocol.server.sums import SumStore
 
 FAILURES_KEPT = 8  # the newest ones, for ranks that have not heard of them
@@ -95,6 +96,7 @@ class Member:
     address: Address
     incarnation: int
     heard_us: int
+    leaf: HostLeaf | None = None  # on its host, by which it can send
     has_spoken: bool = False  # it has sent a request in this epoch, so it has its welcome
     spare_bytes: int = 0  # bytes of its last Join that have not been matched by bytes sent to it
     oldest: int | None = None  # the oldest result that it may still ask for
@@ -162,6 +164,8 @@ class Job:
         self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: its failure, and its members
         self._spoken: dict[int, None] = {}  # incarnations that had their welcome in earlier epochs, the oldest first
         self.refusal: str | None = None  # why the switches last refused the job
+        self.by_leaf: frozenset[int] = frozenset()  # ranks that send by leaves on their hosts
+        self.levels = 1  # switches that aggregate on the way from a rank to the server
         self.leaves: tuple[frozenset[int], ...] | None = None  # the ranks below each leaf; None: not known
         self.recalled: dict[int, set[int]] = {}  # results that the server itself misses: the ranks that wait for them
         self._start(first_seq)
@@ -285,7 +289,7 @@ class Job:
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
-    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int, levels: int) -> Welcome:
+    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int) -> Welcome:
         """The welcome of a rank. Args: data_address: None: the switch is on the way to the server."""
         ip, port = data_address or ("", 0)
         return Welcome(
@@ -302,10 +306,11 @@ class Job:
             data_port=port,
             alive_every_us=alive_every_us,
             help_grade=self.help_grade,
-            levels=levels,
-            leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if levels > 1 else 0,
+            levels=self.levels,
+            leaf_ranks=sum(1 << other for other in self.below_leaf_of(rank)) if self.levels > 1 else 0,
             seats=self.seats,
             contribution_bits=self.contribution_bits,
+            by_leaf=rank in self.by_leaf,
         )
 
     def note_progress(self, rank: int, oldest: int) -> None:

@@ -65,7 +65,7 @@ from sa_atp.protocol.server.job import ALIKE, REPLIES_KEPT, Job, Member, State
 from sa_atp.protocol.server.lookout import Lookout
 from sa_atp.protocol.server.outbox import Outbox
 from sa_atp.protocol.server.registry import OVER
-from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
+from sa_atp.protocol.server.server_events import Admit, HostLeaf, Retire, ServerEvent, ServerSettings
 from sa_atp.protocol.server.serving import Serving
 
 GONE_WITH_SUMS = "not heard of since asking to leave, and others need the sums"
@@ -112,9 +112,12 @@ class ParameterServer:
         self._admission.admitted(event, now_us, leaves)
         self._lookout.begin(now_us)
 
-    def refused(self, event: Admit, reason: str) -> None:
-        """Takes the control plane's word that the job could not be installed, and why."""
-        self._admission.refused(event, reason)
+    def refused(self, event: Admit, reason: str, leaf: HostLeaf | None = None) -> None:
+        """Takes the control plane's word that the job could not be installed, and why.
+
+        Args: leaf: the one that could not take it, which will not be used again; None: another switch could not.
+        """
+        self._admission.refused(event, reason, leaf)
 
     def switch_restarted(self, what: str) -> None:
         """Logs that a switch had to be set up again. Args: what: description of what was found."""
@@ -350,7 +353,7 @@ class ParameterServer:
             case AskLateness():
                 return fitted(job.lateness.told(), MAX_BYTES)
             case Claim() | Offer() | Idle():
-                reply = work_requests.answer(job, member, number, request, now_us, levels=self.settings.levels)
+                reply = work_requests.answer(job, member, number, request, now_us)
                 self._out.extend(work_requests.revocations(job))
                 return reply
             case TakeSeat(step=step):

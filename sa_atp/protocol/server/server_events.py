@@ -1,7 +1,7 @@
 """Settings of a parameter server's connection, and its events for the control plane. (protocol section 7.1)"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.datagrams import Address
@@ -30,6 +30,23 @@ class ServerSettings:
     """Silence after which a worker is lost, and its job fails."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostLeaf:
+    """A leaf that ranks have on their own host. (protocol section 4.8)"""
+
+    ip: str
+    """The host's address, which is that of its ranks."""
+    down: int
+    """The UDP port at which it takes results."""
+    grpc: int
+    """The TCP port of P4Runtime."""
+
+    @property
+    def where(self) -> str:
+        """The P4Runtime address."""
+        return f"{self.ip}:{self.grpc}"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admit:
     """All ranks of a job have joined: install it on the switches, then call `admitted` or `refused`.
@@ -44,6 +61,8 @@ class Admit:
     map: ContributionMap
     slot_base: int
     slot_count: int
+    leaves: Mapping[HostLeaf, tuple[int, ...]] = field(default_factory=dict)
+    """The ranks below each leaf that is on a host, at least two."""
 
 
 @dataclass(frozen=True, slots=True)

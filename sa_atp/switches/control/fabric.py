@@ -9,7 +9,7 @@ restart, which it recognises by the program's cookie: a switch that has just sta
 
 import ipaddress
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
@@ -20,7 +20,7 @@ from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.mtu import most_lanes
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
-from sa_atp.protocol.server.server_events import Admit
+from sa_atp.protocol.server.server_events import Admit, HostLeaf
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import routes, tofino
 from sa_atp.switches.control.client import P4RuntimeClient
@@ -57,6 +57,10 @@ class Attachment:
     """How long an incomplete sum may be idle before another fragment may take its slot, in ticks of about 1 ms."""
     loop_port: int | None = None
     """A Tofino's recirculation port, by which its own copies of results come back; None on other switches."""
+    host: HostLeaf | None = None
+    """The switch is this leaf on a host; None: it is not on a host of workers."""
+    above: Address | None = None
+    """At a leaf: the address of the switch above, from which results come; None: they come from the server's."""
 
     def member(self, address: Address, rank: int = -1) -> Member:
         ip, udp_port = address
@@ -70,8 +74,14 @@ class Attachment:
         Args: server: the parameter server's address as packets carry it.
         """
         members = [self.member(address, rank) for rank, address in job.addresses.items()]
-        if self.level == "leaf":
+        if self.host is not None:
+            below = job.leaves.get(self.host, ())
+            members = [m for m in members if m.rank in below]
+        elif self.level == "leaf":
             members = [m for m in members if m.switch_port != self.default_port]
+        else:
+            leaf_of = {rank: leaf.down for leaf, ranks in job.leaves.items() for rank in ranks}
+            members = [replace(m, leaf=leaf_of.get(m.rank, 0)) for m in members]
         if not members:
             return None
         return JobSpec(
@@ -85,7 +95,7 @@ class Attachment:
             level=self.level,
             members=tuple(members),
             parameter_server=self.member(server),
-            uplink=self.member(server),
+            uplink=self.member(self.above or server),
             leaf_ports=tuple(self.leaf_ports),
             loop_port=self.loop_port,
         )
@@ -115,6 +125,19 @@ class SwitchPlace:
         if contributions != CONTRIBUTION_BITS:
             raise UserError(f"contributions {contributions}: a {self.target} has {CONTRIBUTION_BITS}")
         return tofino.from_folder(artefacts.tofino_folder(self.target, lanes), self.packing)
+
+
+RANKS_PORT, LINK_UP_PORT = 1, 2
+"""Ports of a leaf on a host: to the ranks, and up."""
+
+
+def leaf_on_host(leaf: HostLeaf, above: Address | None) -> SwitchPlace:
+    """A leaf on a host. Args: above: see `Attachment`."""
+    attachment = Attachment(
+        default_port=LINK_UP_PORT, ports={leaf.ip: RANKS_PORT}, level="leaf", host=leaf, above=above
+    )
+    # what ranks send to the server goes up, too
+    return SwitchPlace(grpc=leaf.where, attachment=attachment, routes={leaf.ip: LINK_UP_PORT})
 
 
 def choose_build(places: Sequence[SwitchPlace], mtu: int, contributions: int | None = None) -> tuple[int, int]:
@@ -195,7 +218,7 @@ def leaves(places: Sequence[SwitchPlace], job: Admit) -> list[list[int]]:
     return [
         [rank for rank, address in job.addresses.items() if leaf.member(address).switch_port != leaf.default_port]
         for leaf in found
-    ]
+    ] + [list(ranks) for ranks in job.leaves.values()]
 
 
 _KEYS: dict[str, type] = {
@@ -274,6 +297,11 @@ class Keeper:
     def where(self) -> str:
         """The switch, for messages."""
         return f"switch {self.place.device_id} at {self.place.grpc}"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether `bring_up` has succeeded, and the switch has not been lost since."""
+        return self._client is not None
 
     def bring_up(self) -> Problems:
         """Connects; pushes the program unless it runs already; sets routes and jobs.

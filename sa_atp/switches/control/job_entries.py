@@ -158,9 +158,16 @@ def _uplinks(spec: JobSpec) -> list[TableEntry]:
 def _addresses(spec: JobSpec) -> list[TableEntry]:
     someone, server = spec.members[0], spec.parameter_server
     found = [_address(spec.job, PARAMETER_SERVER_COPY, someone, server)]
-    # a copy for a leaf goes to the switches' own UDP port, so that the leaf handles it, and copies it to its members
+    # a copy for a leaf goes to the switches' own UDP port, or that of the leaf on a host, so that the leaf handles it, and
+    # copies it to its members
+    copied_to = spec.copied_to
     receivers = [
-        dataclasses.replace(m, udp_port=wire.UDP_PORT) if m.switch_port in spec.leaf_ports else m for m in spec.members
+        dataclasses.replace(m, udp_port=wire.UDP_PORT)
+        if m.switch_port in spec.leaf_ports
+        else dataclasses.replace(m, udp_port=m.leaf)
+        if m.leaf and m in copied_to
+        else m
+        for m in spec.members
     ]
     return found + [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
 

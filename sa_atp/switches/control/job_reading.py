@@ -5,7 +5,7 @@ the job would need.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from sa_atp.basics.errors import UserError
@@ -89,16 +89,19 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     level: Level = "leaf" if join.params["is_leaf"] else "root"
     replicas = {r.instance: r.port for r in groups[number].replicas}
     up_port = ups[0].params["port"]
-    members, leaf_ports = [], set()
+    members, leaf_ports, leaves = [], set(), dict[str, int]()
+    named = {(e.params["to_ip"], e.params["to_udp_port"]) for e in copies.values()}
     for copy, entry in copies.items():
         if copy == PARAMETER_SERVER_COPY:
             continue
-        place = _place_of(entry, admitted)
+        place = _place_of(entry, admitted, named)
         if place is None:
             raise _Incomplete(f"the table member has no entry for rank {copy - 1}")
         member = _receiver(entry, place[1], copy - 1)
-        if member.udp_port != place[0]:  # addressed to its leaf
+        if member.udp_port == wire.UDP_PORT != place[0]:  # addressed to its leaf
             leaf_ports.add(place[1])
+        elif member.udp_port != place[0]:  # ... on its host
+            leaves[member.ip] = member.udp_port
         members.append(dataclasses.replace(member, udp_port=place[0]))
     if PARAMETER_SERVER_COPY not in copies:
         raise _Incomplete("the table addresses has no entry for the parameter server")
@@ -116,7 +119,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         group=number,
         ttl_ticks=join.params["ttl"],
         level=level,
-        members=tuple(members),
+        members=tuple(m if m.ip not in leaves else _below(leaves[m.ip], m, replicas, named) for m in members),
         parameter_server=_receiver(server, server_port),
         uplink=_receiver(ups[0], up_port),
         leaf_ports=tuple(leaf_ports),
@@ -124,11 +127,21 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
     )
 
 
-def _place_of(entry: TableEntry, admitted: dict[tuple[int, int, int], int]) -> tuple[int, int] | None:
-    """UDP port and switch port of the worker that an entry of `addresses` is for."""
+def _below(leaf: int, member: Member, replicas: Mapping[int, int], named: Collection[tuple[int, int]]) -> Member:
+    """A member on a host with a leaf: below it, if its copies go there, or it gets none."""
+    is_copied_to = member.rank + 1 in replicas and member.address in named
+    return member if is_copied_to else dataclasses.replace(member, leaf=leaf)
+
+
+def _place_of(
+    entry: TableEntry, admitted: dict[tuple[int, int, int], int], named: Collection[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """UDP port and switch port of the worker that an entry of `addresses` is for. Args: named: in all these entries."""
     ip, udp_port = entry.params["to_ip"], entry.params["to_udp_port"]
-    if udp_port == wire.UDP_PORT and (ip, udp_port, 0) not in admitted:  # addressed to its leaf
-        udp_port = next((other for at, other, fans_out in admitted if at == ip and not fans_out), udp_port)
+    if (ip, udp_port, 0) not in admitted:  # addressed to its leaf
+        at_host = [other for at, other, fans_out in admitted if at == ip and not fans_out]
+        unnamed = [other for other in at_host if (ip, other) not in named]
+        udp_port = next(iter(unnamed or at_host), udp_port)
     port = admitted.get((ip, udp_port, 0))
     return None if port is None else (udp_port, port)
 

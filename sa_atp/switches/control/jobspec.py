@@ -34,6 +34,9 @@ class Member:
     """the port of this switch that leads to it"""
     rank: int = NO_RANK
     """the worker's rank in the job; -1 for a host that is not a worker"""
+    leaf: int = 0
+    """at a root: the UDP port of the leaf on the worker's host, which gets one copy for all workers below it. 0: the worker
+    has none"""
 
     def __post_init__(self) -> None:
         try:
@@ -44,6 +47,7 @@ class Member:
         _check("udp_port", self.udp_port, 1, 65535)
         _check("switch_port", self.switch_port, 0, DROP_PORT - 1)
         _check("rank", self.rank, NO_RANK, MOST_RANK)
+        _check("leaf", self.leaf, 0, 65535)
         object.__setattr__(self, "mac", self.mac.lower())
 
     @property
@@ -122,6 +126,8 @@ class JobSpec:
     def _check_leaves(self) -> None:
         for port in self.leaf_ports:
             _check("leaf_ports", port, 0, DROP_PORT - 1)
+        if self.level == "leaf" and any(m.leaf for m in self.members):
+            raise UserError(f"job {self.job}: members: leaf: only a root has leaves below it")
         if self.leaf_ports and self.level == "leaf":
             raise UserError(f"job {self.job}: leaf_ports {list(self.leaf_ports)}: only a root has leaves below it")
         # ports without a worker of the job do not matter
@@ -151,8 +157,14 @@ class JobSpec:
     @property
     def copied_to(self) -> tuple[Member, ...]:
         """The members that get a copy of a result: of those below each leaf the first one."""
-        first = {m.switch_port: m.rank for m in reversed(self.members)}
-        return tuple(m for m in self.members if m.switch_port not in self.leaf_ports or m.rank == first[m.switch_port])
+        first = {self._leaf_of(m): m.rank for m in reversed(self.members)}
+        return tuple(m for m in self.members if self._leaf_of(m) is None or m.rank == first[self._leaf_of(m)])
+
+    def _leaf_of(self, member: Member) -> tuple[str | int, int] | None:
+        """Names the leaf that a member is below: by its port, or by its host's address and its UDP port."""
+        if member.leaf:
+            return member.ip, member.leaf
+        return (member.switch_port, 0) if member.switch_port in self.leaf_ports else None
 
     def to_json(self) -> dict[str, Any]:
         """A dict of numbers, strings and lists; the fan-in is text, because JSON readers round numbers of 64 bits."""

@@ -191,6 +191,16 @@ def channel_of(s: int, key: int) -> int:
 
 
 @inner
+def channel_below(s: int, source: int) -> int:
+    """The channel of the rank with this address, as in CHANNEL_KEY without the port; -1: it has none."""
+    channels = array_i64_2(s, CHANNELS)
+    for c in range(len(channels)):
+        if channels[c, CHANNEL_KEY] & 0xFFFFFFFFFFFF == source and channels[c, CHANNEL_SLOT] >= 0:
+            return c
+    return -1
+
+
+@inner
 def oldest_byte(s: int, c: int) -> int:
     """How far a rank has taken what was written for it, in bytes ever written; -1: it says what cannot be."""
     channels = array_i64_2(s, CHANNELS)

@@ -45,8 +45,12 @@ class Core:
         mine: Collection[int],
         started_us: int,
         channels: int = 0,
+        link_up: int | None = None,
     ) -> None:
-        """Compiles, or loads code from the cache. Args: mine: numbers of the ports to receive from; channels: at most."""
+        """Compiles, or loads code from the cache.
+
+        Args: mine: numbers of the ports to receive from; channels: at most; link_up: see `SwitchLoop`.
+        """
         self._device = device
         self._started_us = started_us
         self._of = list(ports.values())
@@ -60,6 +64,8 @@ class Core:
                 [MOST_SEGMENTS if port.joins else 0 for port in self._of],
                 [port.frame_target() if isinstance(port, UdpPort) else b"" for port in self._of],
                 [number in mine for number in ports],
+                link_up=link_up,
+                lines=0 if link_up is None else channels,
             ),
             **state.arriving(channels=channels, memory=None if region is None else region.bytes),
         }
@@ -87,7 +93,8 @@ class Core:
         try:
             self._region.put(int(known[state.CHANNEL_AT]), CHANNEL_BYTES, new.memory)
         except OSError:
-            os.close(new.bell)
+            for each in filter(lambda each: each >= 0, (new.bell, new.line)):
+                os.close(each)
             raise
         finally:
             os.close(new.memory)
@@ -97,6 +104,10 @@ class Core:
         known[[state.CHANNEL_TAIL, state.CHANNEL_HEAD, state.CHANNEL_WRITTEN, state.CHANNEL_OTHERS_TAIL]] = 0
         known[[state.CHANNEL_RUNG, state.CHANNEL_BROKEN]] = 0
         known[state.CHANNEL_BELL] = self._bells[new.number] = new.bell
+        if new.above is not None:
+            above_name = socket_address(new.above)
+            known[state.CHANNEL_ABOVE] = int.from_bytes(above_name[4:8], "big") << 16 | new.above[1]
+            self._set_line(new.number, new.line)
         known[state.CHANNEL_KEY] = slot << 48 | int.from_bytes(name[4:8], "big") << 16 | new.address[1]
         known[state.CHANNEL_SLOT] = slot
 
@@ -114,6 +125,18 @@ class Core:
             self._region.clear(int(known[state.CHANNEL_AT]), CHANNEL_BYTES)
             os.close(self._bells[number])
             self._bells[number] = -1
+            self._set_line(number, -1)
+
+    def _set_line(self, number: int, line: int) -> None:
+        """Has packets of a channel's rank go up from this socket; -1: from none. Closes the one before."""
+        slot = len(self._of) + number
+        fds = self._memory[state.PORT_FDS]
+        if slot >= len(fds):
+            return
+        if fds[slot] != state.NO_DESCRIPTOR:
+            os.close(int(fds[slot]))
+        fds[slot] = state.NO_DESCRIPTOR if line < 0 else line
+        self._memory[state.PORT_JOINS][slot] = 0 if line < 0 else MOST_SEGMENTS
 
     def listen(self) -> None:
         """Forgets earlier calls of `wake`: a later one ends the next `move`."""
@@ -193,14 +216,17 @@ class Core:
 
     def packet_counts(self) -> tuple[int, int, int]:
         """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""
+        counters = self._memory[state.PORT_COUNTERS]
+        for up in np.flatnonzero(self._memory[state.PORT_LINES] >= 0):
+            counters[up] += counters[len(self._of) :].sum(axis=0)
         for slot, port in enumerate(self._of):
-            found = self._memory[state.PORT_COUNTERS][slot].tolist()
+            found = counters[slot].tolist()
             port.oversized += found[state.OVERSIZED]
             if isinstance(port, UdpPort):
                 port.not_datagrams += found[state.NOT_DATAGRAMS]
                 port.refused_in_loop += found[state.REFUSED]
             else:
                 port.refused += found[state.REFUSED]
-        self._memory[state.PORT_COUNTERS][:] = 0
+        counters[:] = 0
         totals = self._totals.tolist()
         return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.UNATTACHED]

@@ -8,6 +8,7 @@ body for many receivers exists once.
 from typing import TYPE_CHECKING
 
 from sa_atp.net.switch_process.datapath.state import (
+    CHANNEL_ABOVE,
     CHANNELS,
     CONTROL,
     CONTROL_LENGTH,
@@ -50,6 +51,7 @@ from sa_atp.net.switch_process.datapath.state import (
     PORT_JOINS,
     PORT_KINDS,
     PORT_LAST_FLOW,
+    PORT_LINES,
     PORT_PROVED,
     PORT_SLOTS,
     PUNTED,
@@ -65,7 +67,7 @@ from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HE
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
-    from sa_atp.net.switch_process.datapath.channels import channel_of, send_shared
+    from sa_atp.net.switch_process.datapath.channels import channel_below, channel_of, send_shared
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
@@ -132,6 +134,20 @@ def append_flow(s: int, slot: int, flow: int) -> None:
 
 
 @inner
+def send_up(s: int, k: int) -> int:
+    """Readdresses a packet to where its rank's packets go up. Returns: the rank's line; -1: no rank here has sent it."""
+    channels = array_i64_2(s, CHANNELS)
+    out_heads = array_u8_1(s, OUT_HEADS)
+    at = k * HEAD_ROW + HEAD_AT
+    line = channel_below(s, i64(load4(out_heads, at + 26)) << 16 | be16(out_heads, at + 34))
+    if line >= 0:
+        above = channels[line, CHANNEL_ABOVE]
+        store4(out_heads, at + 30, u64(above >> 16))
+        store2(out_heads, at + 36, u64(above & 0xFFFF))
+    return line
+
+
+@inner
 def sort_out(s: int, count: int, cpu_port: int) -> int:
     """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows."""
     flow_firsts = array_i64_1(s, FLOW_FIRSTS)
@@ -144,6 +160,7 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
     out_ports = array_i64_1(s, OUT_PORTS)
     port_counters = array_i64_2(s, PORT_COUNTERS)
     port_kinds = array_i64_1(s, PORT_KINDS)
+    port_lines = array_i64_1(s, PORT_LINES)
     port_slots = array_i64_1(s, PORT_SLOTS)
     totals = array_i64_1(s, TOTALS)
     flows = 0
@@ -160,8 +177,14 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
             continue
         at = k * HEAD_ROW + HEAD_AT
         length = out_lengths[k]
-        key = slot << 48
         is_datagram = length >= HEAD_BYTES and is_plain_udp(out_heads, at)
+        if port_lines[slot] >= 0:
+            line = send_up(s, k) if is_datagram else -1
+            if line < 0:
+                port_counters[slot, REFUSED] += 1
+                continue
+            slot = port_lines[slot] + line
+        key = slot << 48
         if is_datagram:
             key |= i64(load4(out_heads, at + 30)) << 16 | be16(out_heads, at + 36)
         if port_kinds[slot] != INTERFACE:

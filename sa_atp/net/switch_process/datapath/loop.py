@@ -24,21 +24,34 @@ class CompiledLoop:
     """Ports, a device's pipeline, and the memory between them. One thread calls `turn`."""
 
     def __init__(
-        self, device: Device, ports: Mapping[int, InterfacePort | UdpPort], started_us: int, *, shares: bool = False
+        self,
+        device: Device,
+        ports: Mapping[int, InterfacePort | UdpPort],
+        started_us: int,
+        *,
+        shares: bool = False,
+        link_up: int | None = None,
     ) -> None:
         """Compiles, or loads code from the cache. Distributes the ports over the device's cores, in turn.
 
         Args: started_us: when the switch's own time began. shares: whether ranks on this machine may share memory with the
             switch in place of sending to its UDP ports; by one core only, because two would write into the same ring.
+        link_up: see SwitchLoop.
         """
         self._device = device
         numbers = list(ports)
         cores = max(1, min(device.cores, len(numbers)))
-        udp = {number: port.address for number, port in ports.items() if isinstance(port, UdpPort)}
+        udp = {
+            number: port.address for number, port in ports.items() if isinstance(port, UdpPort) and number != link_up
+        }
         most = MOST_CHANNELS if shares and udp and cores == 1 else 0
-        self._cores = [Core(device, ports, numbers[i::cores], started_us, most) for i in range(cores)]
+        self._cores = [Core(device, ports, numbers[i::cores], started_us, most, link_up) for i in range(cores)]
         self._channels = (
-            ChannelServer(udp, dict.fromkeys(udp, self._cores[0].doorbell), most, self.wake) if most else None
+            ChannelServer(
+                udp, dict.fromkeys(udp, self._cores[0].doorbell), most, self.wake, has_lines=link_up is not None
+            )
+            if most
+            else None
         )
         # for all cores but the first, which runs in the thread that calls `turn`
         self._threads = ThreadPoolExecutor(cores - 1, "sa-atp-core") if cores > 1 else None

@@ -33,12 +33,12 @@ COST_UNITS = 256  # of PORT_COSTS in a byte
 MOST_CHANNELS = 64
 # CHANNELS, by channel. SLOT: of its port; -1: there is no such channel. KEY: of the flow to its rank, see `leaving`. AT:
 # where its memory begins in IN_ROWS. TAIL: records taken; HEAD, WRITTEN, OTHERS_TAIL: records and bytes written, and
-# records that the rank has taken. BELL: the rank's; RUNG: for which sleep.
+# records that the rank has taken. BELL: the rank's; RUNG: for which sleep. ABOVE: where its packets go up, as in KEY.
 (
     CHANNEL_SLOT, CHANNEL_KEY, CHANNEL_AT, CHANNEL_TAIL, CHANNEL_HEAD, CHANNEL_WRITTEN, CHANNEL_OTHERS_TAIL,
-    CHANNEL_BELL, CHANNEL_RUNG, CHANNEL_BROKEN,
-) = range(10)  # fmt: skip
-CHANNEL_ITEMS = 10
+    CHANNEL_BELL, CHANNEL_RUNG, CHANNEL_BROKEN, CHANNEL_ABOVE,
+) = range(11)  # fmt: skip
+CHANNEL_ITEMS = 11
 
 MESSAGE_WORDS = 8  # of struct mmsghdr: name, its length, iov, parts, control, its length, flags, bytes
 NAME, NAME_BYTES, IOV, IOV_COUNT, CONTROL, CONTROL_LENGTH, FLAGS, SENT = range(MESSAGE_WORDS)
@@ -94,7 +94,10 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
 ) = range(30 * FRAME_WORDS, 48 * FRAME_WORDS, FRAME_WORDS)  # fmt: skip
 # STARTS: int64[channels * RECORDS], bytes ever written before each record for a rank. NAMES: ranks' struct sockaddr_in.
 IN_AT, IN_SIZES, CHANNELS, CHANNEL_STARTS, CHANNEL_NAMES = range(48 * FRAME_WORDS, 53 * FRAME_WORDS, FRAME_WORDS)
-PLACES = 53
+# An item for each port. At a leaf's link up, the first of its *lines*: items behind those of ports, one for each channel,
+# by which packets of its rank leave from the rank's own socket. -1: the port is no such link.
+PORT_LINES = 53 * FRAME_WORDS
+PLACES = 54
 
 
 def _numbers(count: int, value: int = 0) -> AnyIntegers:
@@ -118,11 +121,24 @@ def ports(
     joins: Sequence[int],
     mine: Sequence[bytes],
     takes: Sequence[bool] | None = None,
+    *,
+    link_up: int | None = None,
+    lines: int = 0,
 ) -> Mapping[int, AnyIntegers]:
-    """Memory about ports, by place. Args: an item for each port; takes: None: all."""
-    count = len(numbers)
+    """Memory about ports, by place.
+
+    Args: an item for each port; takes: None: all. link_up: number of the port whose packets leave by lines; lines: how
+        many.
+    """
     slots = _numbers(PORTS, -1)
-    slots[list(numbers)] = np.arange(count)
+    slots[list(numbers)] = np.arange(len(numbers))
+    lines_of = _numbers(len(numbers) + lines, -1)
+    if link_up is not None:
+        lines_of[slots[link_up]] = len(numbers)
+    takes = [*([True] * len(numbers) if takes is None else takes), *[False] * lines]
+    numbers, fds = [*numbers, *[-1] * lines], [*fds, *[NO_DESCRIPTOR] * lines]
+    kinds, joins, mine = [*kinds, *[UDP] * lines], [*joins, *[0] * lines], [*mine, *[b""] * lines]
+    count = len(numbers)
     return {
         PORT_NUMBERS: np.array(numbers, np.int64),
         PORT_FDS: np.array(fds, np.int64),
@@ -132,7 +148,8 @@ def ports(
         PORT_SLOTS: slots,
         PORT_MINE: np.frombuffer(b"".join(each.ljust(16, b"\0") for each in mine), np.uint8).copy(),
         PORT_POLLS: _numbers(count + 2),
-        PORT_TAKES: np.array([1] * count if takes is None else takes, np.int64),
+        PORT_TAKES: np.array(takes, np.int64),
+        PORT_LINES: lines_of,
         PORT_HOLDS: _numbers(count, 1),
         PORT_COUNTERS: np.zeros((count, 3), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
