@@ -91,7 +91,8 @@ class DeadlinePolicy(SwitchPolicy):
         return self.cut_off(plan).least
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
-        return min(slow, 1.0 + self.settings_in(plan).after)
+        own: DeadlineSettings = self.settings_in(plan)
+        return min(slow, 1.0 + own.after)
 
     def stepper(
         self, host: Host, workload: Workload, plan: PlanTables, *, pause_us: Callable[[int], int]
