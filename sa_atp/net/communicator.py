@@ -27,7 +27,7 @@ from sa_atp.net.logs import writing
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
-from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
+from sa_atp.net.promise import Callbacks, Promise
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.shared_memory.open_channel import open_channel
@@ -226,13 +226,13 @@ class Communicator(Asking):
         # this thread runs the connection while it waits, so no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
-            sum_ = self._sum_of(values, key, scale, measured=True)
+            sum_ = self._sum_of(values, write_back, array, key, scale, measured=True)
             if borrowed:
                 self._driver.turn_until(lambda: sum_.is_over)
         finally:
             if borrowed:
                 self._driver.give_back()
-        write_back(sum_.future.result())
+        sum_.future.result()
 
     def all_reduce_async(
         self, array: Any, *, key: object | None = None, scale: float = 1.0, measured: bool = True
@@ -249,21 +249,9 @@ class Communicator(Asking):
             nothing: Future[Any] = Future()
             nothing.set_result(array)
             return nothing
-        sum_ = self._sum_of(values, key, scale, measured=measured)
-        done: Promise[Any] = Promise(self._callbacks)
+        return self._sum_of(values, write_back, array, key, scale, measured=measured).future
 
-        def finish(future: "Future[Values]") -> None:
-            try:
-                write_back(future.result())
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(array)
-
-        add_inline_callback(sum_.future, finish)
-        return done
-
-    def _flat(self, array: Any) -> tuple[Values, Callable[[Values], None]]:
+    def _flat(self, array: Any) -> tuple[Values, Callable[[Values], None] | None]:
         """See flat_float32. Raises: UserError: an array that cannot be sent, or a job with seats."""
         if self.membership.seats:
             raise UserError(
@@ -271,9 +259,19 @@ class Communicator(Asking):
             )
         return flat_float32(array)
 
-    def _sum_of(self, values: Values, key: object | None, scale: float, *, measured: bool) -> Sum:
-        """Starts a sum to which this rank contributes an array, which is replaced by it."""
+    def _sum_of(
+        self,
+        values: Values,
+        write_back: Callable[[Values], None] | None,
+        array: Any,
+        key: object | None,
+        scale: float,
+        *,
+        measured: bool,
+    ) -> Sum:
+        """Starts a sum to which this rank contributes an array, which is replaced by it. Args: see `_flat`."""
         sum_ = self._new_sum(values.size, key, values, scale, measured=measured)
+        sum_.array, sum_.write_back = array, write_back
         self._call(lambda: self._session.begin(sum_, key, now_us(), values))
         return sum_
 
