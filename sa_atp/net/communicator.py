@@ -30,7 +30,7 @@ from sa_atp.net.logs import writing
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
-from sa_atp.net.promise import Callbacks, Promise, add_inline_callback
+from sa_atp.net.promise import Callbacks, Promise
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.sockets import mtu
@@ -232,19 +232,17 @@ class Communicator(Asking):
         """
         if self._driver.is_here():
             raise TransportError("a signal's handler cannot wait for a sum in the middle of another one")
-        values, write_back = self._flat(array)
-        if not values.size:
-            return
         # this thread runs the connection while it waits, so no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
-            sum_ = self._sum_of(values, key, scale, measured=True)
-            if borrowed:
+            sum_ = self._sum_of(array, key, scale, measured=True)
+            if borrowed and sum_ is not None:
                 self._driver.turn_until(lambda: sum_.is_over)
         finally:
             if borrowed:
                 self._driver.give_back()
-        write_back(sum_.future.result())
+        if sum_ is not None:
+            sum_.future.result()
 
     def all_reduce_async(
         self, array: Any, *, key: object | None = None, scale: float = 1.0, measured: bool = True
@@ -256,36 +254,24 @@ class Communicator(Asking):
         Returns: a future, whose result is the array, and whose exception is what went wrong. Its callbacks run in threads
         of their own, and may wait for other sums.
         """
-        values, write_back = self._flat(array)
-        if not values.size:
-            nothing: Future[Any] = Future()
-            nothing.set_result(array)
-            return nothing
-        sum_ = self._sum_of(values, key, scale, measured=measured)
-        done: Promise[Any] = Promise(self._callbacks)
+        sum_ = self._sum_of(array, key, scale, measured=measured)
+        if sum_ is not None:
+            return sum_.future
+        nothing: Future[Any] = Future()
+        nothing.set_result(array)
+        return nothing
 
-        def finish(future: "Future[Values]") -> None:
-            try:
-                write_back(future.result())
-            except Exception as error:
-                done.set_exception(error)
-            else:
-                done.set_result(array)
-
-        add_inline_callback(sum_.future, finish)
-        return done
-
-    def _flat(self, array: Any) -> tuple[Values, Callable[[Values], None]]:
-        """See flat_float32. Raises: UserError: an array that cannot be sent, or a job with seats."""
+    def _sum_of(self, array: Any, key: object | None, scale: float, *, measured: bool) -> Sum | None:
+        """Starts a sum to which this rank contributes an array, and which replaces that; None: the array is empty."""
         if self.membership.seats:
             raise UserError(
                 "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
             )
-        return flat_float32(array)
-
-    def _sum_of(self, values: Values, key: object | None, scale: float, *, measured: bool) -> Sum:
-        """Starts a sum to which this rank contributes an array, which is replaced by it."""
+        values, write_back = flat_float32(array)
+        if not values.size:
+            return None
         sum_ = self._new_sum(values.size, key, values, scale, measured=measured)
+        sum_.array, sum_.write_back = array, write_back
         self._call(lambda: self._session.begin(sum_, key, now_us(), values))
         return sum_
 

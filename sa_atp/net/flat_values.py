@@ -9,8 +9,9 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 
 
-def flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
-    """An array as flat float32, without a copy where it is that already, and what writes the sum back into it.
+def flat_float32(array: Any) -> tuple[Values, Callable[[Values], None] | None]:
+    """An array as flat float32, without a copy where it is that already, and what writes the sum back into it; None: it is
+    there by itself.
 
     Raises: UserError.
     """
@@ -20,7 +21,7 @@ def flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
         if not array.flags.writeable:
             raise UserError("an array that cannot be written to cannot be replaced by its sum: copy it first")
         if array.flags.c_contiguous and array.flags.aligned and array.dtype == np.float32:
-            return array.reshape(-1), _is_there
+            return array.reshape(-1), None
         _check_places(array.strides, array.shape)
 
         def write_array(values: Values) -> None:
@@ -40,17 +41,10 @@ def flat_float32(array: Any) -> tuple[Values, Callable[[Values], None]]:
             )
         _check_places(tensor.stride(), tensor.shape)
         flat = tensor.detach().resolve_neg().float().reshape(-1).contiguous()
-
-        def write_tensor(values: Values) -> None:
-            if flat.data_ptr() != tensor.data_ptr():
-                tensor.detach().copy_(flat.reshape(tensor.shape))
-
-        return flat.numpy(), write_tensor
+        if flat.data_ptr() == tensor.data_ptr():
+            return flat.numpy(), None
+        return flat.numpy(), lambda values: tensor.detach().copy_(flat.reshape(tensor.shape))
     raise UserError(f"a {type(array).__name__} cannot be summed: expected a NumPy array or a torch tensor")
-
-
-def _is_there(values: Values) -> None:
-    """Writes nothing back: the values are the array's own memory."""
 
 
 def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:

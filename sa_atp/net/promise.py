@@ -45,6 +45,7 @@ class Promise(Future[_T]):
         self._callbacks = callbacks
 
     def cancel(self) -> bool:
+        """Returns False."""
         return False
 
     def add_done_callback(self, fn: Callable[["Future[_T]"], object]) -> None:

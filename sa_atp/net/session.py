@@ -39,7 +39,7 @@ class Sum:
     """A sum under way."""
 
     values: int
-    future: "Future[Values]"
+    future: "Future[Any]"
     out: Values
     """float32[values]: receives the sum."""
     scale: float = 1.0
@@ -65,10 +65,14 @@ class Sum:
     """The session that began it, the only one that can contribute to it."""
     is_over: bool = False
     """Whether its future is done."""
+    array: Any = None
+    """What becomes the future's result in place of `out`."""
+    write_back: Callable[[Values], None] | None = None
+    """Writes the sum into `array`, where that does not share memory with `out`."""
 
     def complete(self) -> None:
         self.is_over = True
-        self.future.set_result(self.out)
+        self.future.set_result(self.out if self.array is None else self.array)
 
     def fail(self, error: Exception) -> None:
         self.is_over = True
@@ -118,7 +122,7 @@ class Session:
     def new_sum(
         self,
         values: int,
-        future: "Future[Values]",
+        future: "Future[Any]",
         *,
         out: Values | None = None,
         scale: float = 1.0,
@@ -263,6 +267,8 @@ class Session:
             sum_.finished = self.worker.result(sum_.operation, sum_.out)
             if sum_.scale != 1.0:
                 sum_.out *= np.float32(sum_.scale)
+            if sum_.write_back is not None:
+                sum_.write_back(sum_.out)
         except Exception as problem:  # other sums are not affected
             sum_.fail(problem)
             return

@@ -18,7 +18,7 @@ from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_sent, until_us
 from sa_atp.protocol.rank.pace.timing import RoundTrip, answer_us, usual_reordering_us
 from sa_atp.protocol.rank.pace.timing import answer as time_answer
 from sa_atp.protocol.rank.pace.timing import result as time_result
-from sa_atp.protocol.rank.pace.window import Window, on_left
+from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.recovery.asking import (
     Asking,
     is_answer_late,
@@ -26,12 +26,13 @@ from sa_atp.protocol.rank.recovery.asking import (
     is_late_news,
     late_before_us,
     on_fresh_results,
+    on_left_by_answer,
     results_flow,
     room_for_questions,
     waits_for_answers,
 )
 from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, on_taken
-from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to, gather_at_most, in_network
+from sa_atp.protocol.rank.sums.under_way import UnderWay, gather_at_most, in_network
 
 MOST_ASKED, MOST_GAPS = 256, 256
 FLAG_FROM_PS, FLAG_CONGESTION = int(Flag.FROM_PS), int(Flag.CONGESTION)
@@ -227,10 +228,7 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
         if is_whole or not flow.is_flat or sent.order[local] > behind or sent.order[local] <= 0:
             return False
     time_answer(flow.round_trip, now_us - asked[n].asked_us)
-    left = acknowledge_up_to(flow.under_way, behind)
-    heard = max(left, 1)
-    marked = heard if flags & FLAG_CONGESTION != 0 else 0
-    on_left(flow.window, left, heard, marked, now_us, flow.round_trip.smoothed_us)
+    on_left_by_answer(flow.under_way, flow.window, flow.round_trip, behind, flags & FLAG_CONGESTION != 0, now_us)
     if pending[local]:
         flow.progress.low = lowest(flow.progress.low, pending)
         sent.held[local] = True

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_news
 from sa_atp.protocol.rank.pace.timing import MIN_TIMEOUT_US, RoundTrip, answer_us
-from sa_atp.protocol.rank.pace.window import Window, on_results
+from sa_atp.protocol.rank.pace.window import Window, on_left, on_results
 from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
-from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
 
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
@@ -23,6 +23,15 @@ def on_fresh_results(
     on_news(timer, now_us)
     asking.results_us = now_us
     on_results(window, news, marked, collided, now_us, round_trip.smoothed_us, left)
+
+
+def on_left_by_answer(
+    under_way: UnderWay, window: Window, round_trip: RoundTrip, behind: int, is_marked: bool, now_us: int
+) -> None:
+    """An answer shows what has left the network. Args: behind: the newest transmission when the question left."""
+    left = acknowledge_up_to(under_way, behind)
+    heard = max(left, 1)
+    on_left(window, left, heard, heard if is_marked else 0, now_us, round_trip.smoothed_us)
 
 
 def results_flow(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:

@@ -32,6 +32,7 @@ from sa_atp.protocol.rank.recovery.asking import (
     is_late_news,
     is_lossy,
     late_before_us,
+    on_left_by_answer,
     results_flow,
     room_for_questions,
     waits_for_answers,
@@ -279,10 +280,8 @@ class Recovery:
                 self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
             self._round_trip.answer(elapsed_us)
-        left = self._under_way.acknowledge_up_to(question.behind)
-        heard = max(left, 1)
-        marked = heard if flags & Flag.CONGESTION else 0
-        self._window.on_left(left, heard, marked, now_us, self._round_trip.smoothed_us)
+        is_marked = flags & Flag.CONGESTION != 0
+        on_left_by_answer(self._under_way, self._window, self._round_trip, question.behind, is_marked, now_us)
         if self._window_log is not None:
             self._window_log.note("mark")
         if not from_server and not question.again:
