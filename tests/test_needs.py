@@ -212,6 +212,31 @@ def test_how_to_install_in_a_checkout() -> None:
     assert needs.how_to_install("numpy").endswith(f"pip install --editable {ROOT}")
 
 
+@pytest.mark.parametrize(
+    ("file", "command"),
+    [
+        ("pipx_metadata.json", "pipx inject tool 'torch>=2.6,<3' '--pip-args=--extra-index-url "),
+        ("uv-receipt.toml", f"uv pip install --python {sys.executable} 'torch>=2.6,<3' --extra-index-url "),
+        ("pyvenv.cfg", f"{sys.executable} -m pip install 'torch>=2.6,<3' --extra-index-url "),
+    ],
+)
+def test_how_to_install_into_what_each_tool_has_made(
+    file: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = needs._own_requirements()
+    (tmp_path / "tool").mkdir()
+    (tmp_path / "tool" / file).write_text("")
+    monkeypatch.setattr(sys, "prefix", str(tmp_path / "tool"))
+    monkeypatch.setattr(needs, "checkout", lambda: None)
+    monkeypatch.setattr(needs, "_own_requirements", lambda: wanted)
+    assert needs.how_to_install("torch").startswith(command)
+    monkeypatch.setenv(needs.IMAGE, "an-image")
+    monkeypatch.setattr(needs.os, "access", lambda *_: False)  # as for an image's ordinary user
+    said = needs.how_to_install("pandas")
+    assert r"FROM an-image\nUSER root\nRUN " in said
+    assert said.endswith(" | docker build -t an-image -")
+
+
 def distribution(folder: Path, name: str, version: str, *requires: str) -> None:
     """As if pip had installed it into a folder."""
     place = folder / f"{name.replace('-', '_')}-{version}.dist-info"

@@ -122,6 +122,7 @@ def require(what: str, *names: str) -> None:
 # --- Python packages
 # ------------------------------------------------------------------------------------------------------
 
+IMAGE = "SA_ATP_IMAGE"  # variable with the name of the container image that this runs in
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 # by what is imported: the distribution, and the extra of pyproject.toml that it belongs to
 OPTIONAL = {
@@ -163,7 +164,7 @@ def require_modules(what: str, *modules: str) -> None:
 
 
 def how_to_install(*distributions: str) -> str:
-    """The command that installs missing dependencies, for a checkout or for a wheel."""
+    """The command that installs missing dependencies: for a checkout, a wheel, a tool of pipx or uv, or an image."""
     if set(distributions) <= set(APART):
         [name] = distributions
         made = shlex.join([sys.executable, "-m", "venv", name])
@@ -171,14 +172,23 @@ def how_to_install(*distributions: str) -> str:
         return f"in an environment of its own: {made} && {filled}"
     extras = {name: extra for name, extra in OPTIONAL.values() if name in distributions}
     root = checkout()
-    words = [sys.executable, "-m", "pip", "install"]
+    words = installer()
     if root is None:
         words += [_requirement(name) for name in distributions]
     else:
         wanted = ",".join(sorted(set(extras.values())))
         words += ["--editable", f"{root}[{wanted}]" if wanted else str(root)]
     if "torch" in extras.values() and (root is not None or "torch" in distributions):
-        words += ["--extra-index-url", TORCH_INDEX]  # has builds without CUDA
+        # it has builds without CUDA
+        words += (
+            [f"--pip-args=--extra-index-url {TORCH_INDEX}"]
+            if words[0] == "pipx"
+            else ["--extra-index-url", TORCH_INDEX]
+        )
+    image = os.environ.get(IMAGE)
+    if image and not os.access(sys.prefix, os.W_OK):
+        lines = rf"FROM {image}\nUSER root\nRUN {shlex.join(words)}\nUSER sa-atp\n"  # all in one line
+        return f"on the machine of the containers: printf %b {shlex.quote(lines)} | docker build -t {image} -"
     if root is None:
         return shlex.join(words)
     script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
@@ -189,6 +199,16 @@ def how_to_install(*distributions: str) -> str:
     if "recipes" in extras.values():
         script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
     return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"
+
+
+def installer() -> list[str]:
+    """The beginning of a command that installs packages into this environment, whichever tool has made it."""
+    prefix = Path(sys.prefix)
+    if (prefix / "pipx_metadata.json").is_file():
+        return ["pipx", "inject", prefix.name]
+    if (prefix / "uv-receipt.toml").is_file() or importlib.util.find_spec("pip") is None:
+        return ["uv", "pip", "install", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install"]
 
 
 def at_odds(distribution: str) -> tuple[str, str] | None:
@@ -228,7 +248,7 @@ def at_odds(distribution: str) -> tuple[str, str] | None:
         said = f"{distribution} {version} asks for {asked}, and {wanted.name} is {there}"
         if distribution in APART:
             return said, how_to_install(distribution)
-        return said, shlex.join([sys.executable, "-m", "pip", "install", _requirement(distribution), asked])
+        return said, shlex.join([*installer(), _requirement(distribution), asked])
     return None
 
 

@@ -66,13 +66,16 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 
 def _run(arguments: "Sequence[str] | None") -> int:
+    import contextlib
     import errno
 
     from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError, shortage
+    from sa_atp.basics.waiting import waiting
 
     try:
         options = build_parser().parse_args(arguments)
-        return int(options.run(options) or 0)
+        with waiting(options.waits) if hasattr(options, "waits") else contextlib.nullcontext():
+            return int(options.run(options) or 0)
     except UserError as error:
         return _say(error, EXIT_BAD_INPUT)
     except MissingPartError as error:

@@ -28,7 +28,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--timeout", type=float, default=3.0, metavar="SECONDS",
                         help="longest wait for an answer of the server (default: 3)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="trying what this machine has")
 
 
 def run(options: argparse.Namespace) -> int:

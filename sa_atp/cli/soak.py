@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from sa_atp.lab.soak.run import SoakFailure, SoakResult
 
 NEW_LINE = "\n"
-LINES = 10  # of progress in all, where there is no terminal
 
 
 def add(subparsers: Any) -> None:
@@ -40,19 +38,16 @@ def run(options: argparse.Namespace) -> int:
     soak.check(options.first, options.seeds, options.minutes, options.jobs)
     if options.list:
         return _list(options)
-    said, failed = 0, 0
-    with TerminalProgress("seeds") as progress:
+    failed = 0
+    with TerminalProgress() as progress:
         progress("running worlds")
 
         def on_progress(result: "SoakResult") -> None:
-            nonlocal said, failed
+            nonlocal failed
             for failure in result.total.failures[failed:]:
                 progress.say(f"seed {failure.seed} failed: {failure.what}: {failure.detail.partition(NEW_LINE)[0]}")
             failed = len(result.total.failures)
-            progress.steps(result.seeds, options.seeds)
-            if LINES * result.seeds // options.seeds > said and not sys.stderr.isatty():
-                said = LINES * result.seeds // options.seeds
-                progress(f"{result.seeds} of {options.seeds} seeds, {failed} failed")
+            progress.steps(result.seeds, options.seeds, "seeds")
 
         result = soak.soak(
             options.first,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.waiting import waiting
 from sa_atp.cli.parts import metrics_option
 from sa_atp.cli.ps import checked_seconds, checked_slots
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
@@ -118,7 +119,8 @@ def run(options: argparse.Namespace) -> int:
             stragglers=True,
             shares=not options.no_shm,
         )
-        server = "udp://{}:{}".format(*cluster.ready())
+        with waiting("waiting for the switch and the parameter server, which compile the first time"):
+            server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}
         if options.log is not None:
             environment[writing.VARIABLE] = str(options.log.absolute())

@@ -32,7 +32,8 @@ def found() -> dict[str, Any]:
     done = sa_atp("doctor", "--json")
     result: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if result["demo_runs"] else 3)
-    assert done.stderr == ""
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("sa-atp: trying what this machine has, ") for line in lines)  # on a slow machine
     return result
 
 

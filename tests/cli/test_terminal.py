@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import sa_atp as package
-from sa_atp.basics import terminal
+from sa_atp.basics import terminal, waiting
 from sa_atp.basics.checkout import SOURCES, commit_of
 from sa_atp.cli import main
 from sa_atp.cli.parts import sweep
@@ -49,6 +50,19 @@ def capture(tmp_path: Path) -> Path:
 # --- progress -------------------------------------------------------------------------------------------------------------
 
 
+def said_in_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """What is said when any silence is too long."""
+    found = ""
+    with monkeypatch.context() as patched:
+        patched.setattr(waiting, "SILENCE_S", 0.0)
+        for _ in range(200):
+            found += capsys.readouterr().err
+            if found.endswith("\n"):
+                break
+            time.sleep(0.1)
+    return found.splitlines()
+
+
 def test_steps_are_said_in_lines_where_there_is_no_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,10 +70,26 @@ def test_steps_are_said_in_lines_where_there_is_no_terminal(
     with _progress.TerminalProgress() as progress:
         progress(long)
         progress.steps(2, 40)
-        monkeypatch.setattr(_progress, "LINE_EVERY_S", 0.0)
         progress.steps(3, 40)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition("] ")[2] for line in lines] == [long, "3 of 40 steps"]
+        assert capsys.readouterr().err.partition("] ")[2] == f"{long}\n"
+        lines = said_in_silence(monkeypatch, capsys)
+        progress("another stage")
+        progress.steps(4, 10, "runs")
+        capsys.readouterr()
+        later = said_in_silence(monkeypatch, capsys)
+    assert re.fullmatch(re.escape(long) + r", 3 of 40 steps, \d+ (s|min) left", lines[0].partition("] ")[2])
+    assert re.fullmatch(r"another stage, 4 of 10 runs, \d+ s left", later[-1].partition("] ")[2])
+
+
+def test_a_command_says_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting.waiting("compiling"):
+        with waiting.waiting("compiling a part"):
+            assert re.match(r"sa-atp: compiling a part, \d+ s so far", said_in_silence(monkeypatch, capsys)[0])
+        assert re.match(r"sa-atp: compiling, \d+ s so far", said_in_silence(monkeypatch, capsys)[0])
+    capsys.readouterr()
+    monkeypatch.setattr(waiting, "SILENCE_S", 0.0)
+    time.sleep(3 * waiting.LOOK_EVERY_S)
+    assert capsys.readouterr().err == ""  # nothing is waited for
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------
@@ -131,6 +161,7 @@ def test_every_plan_can_be_read_in_every_locale(tmp_path: Path) -> None:
 BUFFERED, UNBUFFERED = "", "1"
 PRINT_TABLE = """
 import sys
+import time
 from types import SimpleNamespace
 from sa_atp import cli; from sa_atp.basics import terminal
 table = SimpleNamespace(run=lambda _: terminal.console().print("x"))

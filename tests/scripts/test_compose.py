@@ -6,12 +6,14 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sa_atp.basics import needs
 from sa_atp.cli import build_parser, main
 from sa_atp.lab.runs.processes import Group
 
@@ -63,10 +65,14 @@ def test_services(compose: dict[str, Any]) -> None:
 
 
 def test_contents_of_the_images(compose: dict[str, Any]) -> None:
-    for stage, text in stages().items():
-        assert "COPY . ." in text, stage
-        [call] = re.findall(r"bash -c 'source (\S+) && (?:setup_mininet && )?setup ([\w ]+)'", text)
-        assert (ROOT / call[0]).is_file()
+    assert set(stages()) == {"wheel", "sa-atp", "testbed"}
+    [call] = re.findall(r"bash -c 'source (\S+) && setup_mininet && setup ([\w ]+)'", stages()["testbed"])
+    assert (ROOT / call[0]).is_file()
+    [extras] = re.findall(r"/wheels/\*\.whl\)\[([\w,]+)\]", stages()["sa-atp"])
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {*extras.split(","), *call[1].split()} <= set(project["optional-dependencies"])
+    assert needs.TORCH_INDEX in stages()["sa-atp"]
+    assert f"ENV {needs.IMAGE}=sa-atp " in stages()["sa-atp"]
     assert "FROM p4lang/p4c:latest AS testbed" in (ROOT / "Dockerfile").read_text()
     assert "setup_mininet" in stages()["testbed"]
     # nothing that belongs to this machine gets into an image

@@ -44,7 +44,7 @@ class _LazyParser(Parser):
             benchmark = importlib.import_module(self._module)
             self._module = None
             benchmark.add_arguments(self)
-            self.set_defaults(run=benchmark.run)
+            self.set_defaults(run=benchmark.run, waits=f"{self.prog.partition(' ')[2]} measures")
 
     def parse_known_args(self, *arguments: Any, **options: Any) -> Any:
         self.load()

@@ -27,7 +27,7 @@ def add(subparsers: Any) -> None:
                         help="of each figure, in inches, as 3.4 or 7x5 (default: 10, as high as it wants)")  # fmt: skip
     parser.add_argument("--policies", metavar="NAME,...", help="only these policies; the first one is the baseline")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"where figures go (default: DIR/{FIGURES})")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="drawing the figures")
 
 
 def run(options: argparse.Namespace) -> int:

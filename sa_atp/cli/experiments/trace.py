@@ -18,7 +18,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("file", type=Path, metavar="OPERATIONS.parquet", help="the operations of a job")
     parser.add_argument("--out", type=Path, required=True, metavar="TRACE.csv", help="file for the trace")
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="reading the operations")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -1,4 +1,6 @@
-"""Shows a run's progress: a bar on a terminal, a changing line in a notebook, else a line per stage on standard error."""
+"""Shows a run's progress: a bar on a terminal, a changing line in a notebook, else lines on standard error: one for each
+stage, and in a long stage one now and then.
+"""
 
 import contextlib
 import sys
@@ -11,10 +13,9 @@ from typing import Any, Self
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from sa_atp.basics import terminal
+from sa_atp.basics import terminal, waiting
 from sa_atp.lab.runs.progress import Progress
 
-LINE_EVERY_S = 5.0
 CHANGE_EVERY_S = 0.2  # of a notebook's line
 
 
@@ -39,41 +40,53 @@ def in_notebook() -> bool:
 class TerminalProgress(Progress):
     """Use as a context manager."""
 
-    def __init__(self, unit: str = "steps") -> None:
-        """Args: unit: what is counted."""
+    def __init__(self) -> None:
         self._console = terminal.console(sys.stderr)
         self._start = time.monotonic()
         self._bar = Bar(
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"),
             TimeElapsedColumn(), TimeRemainingColumn(), console=self._console, transient=True,
         )  # fmt: skip
         self._task: int | None = None
-        self._unit = unit
-        self._said = self._start  # when the last line was written
+        self._stage, self._began, self._done = "starting", self._start, (0, 0, "")
+        self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bar.start()
+        else:
+            self._open.enter_context(waiting.told(self._tell))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._open.close()
         if self._console.is_terminal:
             self._bar.stop()
 
     def __call__(self, stage: str) -> None:
+        self._stage, self._began, self._done = stage, time.monotonic(), (0, 0, "")
         with contextlib.suppress(OSError):  # a closed standard error does not end a run
             self._say(stage)
+
+    def _tell(self) -> None:
+        """Says where the stage is: steps, and the time left at the pace so far."""
+        done, of, unit = self._done
+        pace = f", {done} of {of} {unit}" if of else ""
+        if 0 < done < of:
+            left_s = (time.monotonic() - self._began) / done * (of - done)
+            pace += f", {left_s / 60:.0f} min left" if left_s >= 100 else f", {left_s:.0f} s left"
+        self._say(f"{self._stage}{pace}")
 
     def _say(self, stage: str) -> None:
         if self._console.is_terminal:
             if self._task is not None:
                 self._bar.remove_task(self._bar.task_ids[0])
-            self._task = self._bar.add_task(stage, total=None)
+            self._task = self._bar.add_task(stage, total=None, unit="")
         else:
-            self._said = time.monotonic()
-            self._console.print(f"[{self._said - self._start:5.1f} s] {stage}", soft_wrap=True)
+            waiting.said()
+            self._console.print(f"[{time.monotonic() - self._start:5.1f} s] {stage}", soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A line that stays, above the bar."""
@@ -91,12 +104,10 @@ class TerminalProgress(Progress):
             if self._console.is_terminal:
                 self._bar.start()
 
-    def steps(self, done: int, of: int) -> None:
-        if self._console.is_terminal:
-            if self._task is not None:
-                self._bar.update(self._bar.task_ids[0], completed=done, total=of)
-        elif time.monotonic() - self._said >= LINE_EVERY_S:
-            self(f"{done} of {of} {self._unit}")
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
+        self._done = done, of, unit
+        if self._console.is_terminal and self._task is not None:
+            self._bar.update(self._bar.task_ids[0], completed=done, total=of, unit=unit)
 
 
 class NotebookProgress(Progress):
@@ -129,9 +140,9 @@ class NotebookProgress(Progress):
 
         display({"text/plain": text}, raw=True)
 
-    def steps(self, done: int, of: int) -> None:
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
         if time.monotonic() - self._changed >= CHANGE_EVERY_S:
-            self._show(f", {done} of {of} steps")
+            self._show(f", {done} of {of} {unit}")
 
     def _show(self, more: str = "") -> None:
         self._changed = time.monotonic()

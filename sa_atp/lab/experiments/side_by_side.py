@@ -70,11 +70,9 @@ def run(
             arguments |= {} if log is None else {"log": str(log.absolute())}
             tasks.append(points.Point(turn, "sa_atp.lab.experiments.side_by_side:run_turn", arguments))
     results: dict[str, RunResult] = {}
-    left = len(tasks)
-    progress(f"{left} runs in virtual time")
-    for task, encoded in points.run(tasks, logs, jobs=jobs, scheduler=scheduler):
-        left -= 1
-        progress(f"{task.name}: done, {left} left")
+    progress("runs in virtual time")
+    for done, (task, encoded) in enumerate(points.run(tasks, logs, jobs=jobs, scheduler=scheduler), 1):
+        progress.steps(done, len(tasks), "runs")
         name, part = owner[task.name], archive.decode(encoded)
         whole = results.setdefault(name, part)
         if whole is not part:

@@ -133,8 +133,8 @@ class _Named(Progress):
     def __call__(self, stage: str) -> None:
         self._progress(f"{self._name}: {stage}")
 
-    def steps(self, done: int, of: int) -> None:
-        self._progress.steps(done, of)
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
+        self._progress.steps(done, of, unit)
 
 
 def _finished(folder: Path, point: Point, replace: bool) -> RunResult | None:

@@ -124,11 +124,11 @@ def run(
     folder = folder_for(out, f"map-{prepared.name}")
     names = {point.name: key for key, point in tasks.items()}
     with run_folder.claimed(folder, SPACE_BYTES), shown_progress.shown(progress) as telling:
-        telling(f"{plural(len(tasks), 'run')} in virtual time")
+        telling("runs in virtual time")
         kept, results = Kept(folder / POINTS, stamp()), {}
         for point, result in kept.run(list(tasks.values()), jobs=jobs, scheduler=scheduler):
             results[names[point.name]] = result
-            telling(f"{len(results)} of {len(tasks)}: {point.name}")
+            telling.steps(len(results), len(tasks), "runs")
         found = Map(numbers(wanted, results), folder)
         write(found, draw=draw)
     return found

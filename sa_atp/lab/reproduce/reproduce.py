@@ -5,7 +5,7 @@ one.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +22,7 @@ from sa_atp.lab.reproduce.points import Found, find, policies_of, settings_of
 from sa_atp.lab.reproduce.settings import Headline, headlines
 from sa_atp.lab.runs import run_folder
 from sa_atp.lab.runs.points import Kept, Point
+from sa_atp.lab.runs.progress import Progress
 
 SEED = 1
 SEEDS = 3
@@ -31,7 +32,6 @@ PACKAGES = ("sa_atp", "numpy", "scipy", "torch", "scikit-learn")
 SPACE_BYTES = 20_000_000
 PAGE, NUMBERS, FIGURE = "reproduce.md", "reproduce.json", "reproduce.png"
 POINTS = "points"  # the folder of finished runs
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def wanted(only: str | None, seed: int, seeds: int, steps: int | None) -> Wanted
 
 
 def run(
-    asked: Wanted, folder: Path, say: Say, *, jobs: int = 1, scheduler: str | None = None
+    asked: Wanted, folder: Path, progress: Progress, *, jobs: int = 1, scheduler: str | None = None
 ) -> tuple[dict[str, Any], list[Path]]:
     """Runs the points that the folder does not have yet, and writes the page.
 
@@ -83,18 +83,18 @@ def run(
             at = f"{headline.name} ({number} of {len(asked.headlines)})"
 
             def compute(points: Sequence[Point], at: str = at) -> dict[str, Any]:
-                return dict(_computed(kept, points, at, say, jobs, scheduler))
+                return dict(_computed(kept, points, at, progress, jobs, scheduler))
 
             found[headline.name] = find(headline, asked.counted, asked.seed, asked.steps, compute)
         return write(asked, found, folder)
 
 
 def _computed(
-    kept: Kept, points: Sequence[Point], at: str, say: Say, jobs: int, scheduler: str | None
+    kept: Kept, points: Sequence[Point], at: str, progress: Progress, jobs: int, scheduler: str | None
 ) -> Iterator[tuple[str, Any]]:
-    say(f"{at}: {plural(len(points), 'run')}")
+    progress(f"{at}: {plural(len(points), 'run')}")
     for done, (point, result) in enumerate(kept.run(points, jobs=jobs, scheduler=scheduler), 1):
-        say(f"{at}: {done} of {len(points)}: {point.name.partition(': ')[2]}")
+        progress.steps(done, len(points), "runs")
         yield point.name, result
 
 

@@ -7,8 +7,8 @@ class Progress:
     def __call__(self, stage: str) -> None:
         """A stage of the run begins."""
 
-    def steps(self, done: int, of: int) -> None:
-        """So many steps of the current stage are done."""
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
+        """So many steps, or other units, of the current stage are done."""
 
     def say(self, text: str) -> None:
         """A line that stays, for the user."""

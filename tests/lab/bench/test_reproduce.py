@@ -26,6 +26,7 @@ from sa_atp.lab.reproduce.points import (
 from sa_atp.lab.reproduce.settings import DIGITS, FALCON, Claim, Setting, headlines, implied, with_
 from sa_atp.lab.runs import points, tuning
 from sa_atp.lab.runs.points import Point
+from sa_atp.lab.runs.progress import Progress
 
 PAGES = (reproduce.PAGE, reproduce.NUMBERS, reproduce.FIGURE)
 
@@ -61,15 +62,25 @@ def claim_of(quantity: str = "iteration", *, paper: float | None = 0.57, is_spee
     return Claim("sa-atp", "atp", paper, quantity, (SETTING,), is_speedup=is_speedup)
 
 
+class Said(Progress):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def __call__(self, stage: str) -> None:
+        self.lines.append(stage)
+
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
+        self.lines.append(f"{done} of {of} {unit}")
+
+
 @pytest.mark.needs("matplotlib")
 def test_the_same_seed_gives_the_same_bytes_and_nothing_is_computed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    said = Said()
     for name, jobs in (("one", 1), ("two", 2)):
-        reproduce.run(quick(), tmp_path / name, said.append, jobs=jobs)
-    assert said[0] == "trio-ml (1 of 1): 1 run"
-    assert "1 of 1: each of 4 workers" in said[1]
+        reproduce.run(quick(), tmp_path / name, said, jobs=jobs)
+    assert said.lines[:2] == ["trio-ml (1 of 1): 1 run", "1 of 1 runs"]
     contents = [[(tmp_path / name / page).read_bytes() for page in PAGES] for name in ("one", "two")]
     assert contents[0] == contents[1]
 
@@ -78,7 +89,7 @@ def test_the_same_seed_gives_the_same_bytes_and_nothing_is_computed_twice(
 
     monkeypatch.setattr(points, "run", computes)
     (tmp_path / "one" / reproduce.PAGE).unlink()
-    numbers, _ = reproduce.run(quick(), tmp_path / "one", said.append)
+    numbers, _ = reproduce.run(quick(), tmp_path / "one", said)
     assert [(tmp_path / "one" / page).read_bytes() for page in PAGES] == contents[0]
     assert numbers == json.loads((tmp_path / "one" / reproduce.NUMBERS).read_text())
     assert numbers["sums_wrong"] == 0
@@ -109,7 +120,7 @@ def test_bad_input_is_answered_in_one_line(
 def test_a_run_that_fails_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sa_atp.lab.reproduce.points.WORK", "nowhere:nothing")
     with pytest.raises(SaAtpError, match="trio-ml: each of 4 workers pauses"):
-        reproduce.run(quick(), tmp_path, lambda _: None)
+        reproduce.run(quick(), tmp_path, Said())
 
 
 def test_plans_of_all_headlines_are_good() -> None:

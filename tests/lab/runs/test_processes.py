@@ -140,7 +140,7 @@ class Assassin(Progress):
         if self.when in stage:
             self.kill()
 
-    def steps(self, done: int, of: int) -> None:
+    def steps(self, done: int, of: int, unit: str = "steps") -> None:
         if self.when == "step":
             self.kill()
 

@@ -1,0 +1,71 @@
+"""Says what a command waits for, when nothing has been said for some seconds: in lines on standard error."""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from sa_atp.basics import terminal
+
+SILENCE_S = 5.0
+MOST_SILENCE_S = 60.0  # in a log, of a command that has run for long
+LOOK_EVERY_S = 0.25
+
+
+class _Waits:
+    """What is waited for: the newest entry is what is said. A thread looks, as long as there are entries."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.entries: list[Callable[[], None]] = []
+        self.said_at = time.monotonic()
+        self.is_looking = False
+
+    def look(self) -> None:
+        begun = time.monotonic()
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            with self.lock:
+                if not self.entries:
+                    self.is_looking = False
+                    return
+                now, tell = time.monotonic(), self.entries[-1]
+                silence = SILENCE_S if sys.stderr.isatty() else min(MOST_SILENCE_S, max(SILENCE_S, (now - begun) / 10))
+                is_due = now - self.said_at >= silence
+                if is_due:
+                    self.said_at = now
+            if is_due:
+                with contextlib.suppress(OSError, ValueError):  # standard error is closed
+                    tell()
+
+
+_waits = _Waits()
+
+
+def said() -> None:
+    """Notes that the user was told something just now."""
+    _waits.said_at = time.monotonic()
+
+
+@contextlib.contextmanager
+def told(tell: Callable[[], None]) -> Iterator[None]:
+    """Calls `tell` from time to time while a block runs, unless something else is said; in another thread."""
+    waits = _waits
+    with waits.lock:
+        said()
+        waits.entries.append(tell)
+        if not waits.is_looking:
+            waits.is_looking = True
+            threading.Thread(target=waits.look, name="waiting", daemon=True).start()
+    try:
+        yield
+    finally:
+        with waits.lock:
+            waits.entries.remove(tell)
+
+
+def waiting(what: str) -> contextlib.AbstractContextManager[None]:
+    """Says `what` and for how long it has taken, while a block runs for more than some seconds."""
+    begun = time.monotonic()
+    return told(lambda: terminal.say(f"sa-atp: {what}, {time.monotonic() - begun:.0f} s so far"))
