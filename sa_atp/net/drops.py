@@ -7,6 +7,12 @@ from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
 from sa_atp.net.switch_process.impair import ImpairedPort
 from sa_atp.switches.embedded.pipeline import ROW_BYTES
 
+TOO_LONG = (
+    "packets that are longer than the MTU of their way",
+    "has an MTU been lowered? `ip link set INTERFACE mtu BYTES` raises it; a program with fewer lanes (--lanes) has "
+    "shorter packets",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Drops:
@@ -46,6 +52,7 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
                 f"`ethtool --offload {inner.interface} gro off`",
             )
             yield Drops(where, "refused", inner.refused, "packets that the interface had no room for")
+            yield Drops(where, "too_long", inner.too_long, *TOO_LONG)
         elif isinstance(inner, UdpPort):
             yield Drops(
                 where,
@@ -62,6 +69,7 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
                 "attach the port to an interface (-i) where it is to carry other traffic",
             )
             yield Drops(where, "refused", inner.refused, "datagrams that the socket did not take")
+            yield Drops(where, "too_long", inner.too_long, *TOO_LONG)
 
 
 def of_switch(*, without_program: int, punts: int, packet_ins: int) -> Iterator[Drops]:

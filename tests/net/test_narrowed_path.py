@@ -1,8 +1,10 @@
-"""A path whose MTU is lowered while a job runs: the kernel refuses longer packets, and every rank reports it."""
+"""A path whose MTU is lowered while a job runs: the kernel refuses longer packets, and whoever sends them reports it."""
 
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from helpers.needs import VETH
 
 from sa_atp.net.shared_memory.open_channel import VARIABLE
@@ -52,3 +54,38 @@ def test_a_way_that_has_become_too_narrow_is_named_on_every_rank() -> None:
     assert one == other
     assert "cannot send packets of 1072 bytes to 127.0.0.1:" in one
     assert one.endswith(": the way carries 1000 now; has an MTU been lowered?")
+
+
+AT_THE_SWITCH = """
+import subprocess, sys, time
+sys.path.insert(0, sys.argv[2])
+from net.test_switch_loop import running
+
+def mtu(size):
+    subprocess.run(["ip", "link", "set", "lo", "up", "mtu", size], check=True)
+
+mtu("1500")
+with running(compiled=sys.argv[1] == "compiled") as switch:
+    switch.install()
+    with switch.device.pipeline.lock:  # contributions have arrived, and the sums have not left
+        for rank in range(4):
+            switch.contribute(rank, range(3))
+        mtu("200")
+    found = []
+    while not found:
+        time.sleep(0.01)
+        with switch.device.pipeline.lock:
+            found = switch.loop.drops()
+    print(*(each.warning() for each in found), sep="\\n")
+"""
+
+
+@VETH
+@pytest.mark.parametrize("how", ["compiled", "plain"])
+def test_a_switch_says_that_its_packets_are_too_long(how: str) -> None:
+    tests = str(Path(__file__).resolve().parents[1])
+    command = namespace.inside("env", f"{VARIABLE}=0", sys.executable, "-c", AT_THE_SWITCH, how, tests)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    (said,) = done.stdout.splitlines()
+    assert "dropping packets that are longer than the MTU of their way: has an MTU been lowered?" in said

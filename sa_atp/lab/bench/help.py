@@ -11,7 +11,6 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from sa_atp.lab.backends import simulated
 from sa_atp.lab.bench.help_bound import bound_us
 from sa_atp.lab.bench.help_settings import HelpSetting, draw_settings, table
 from sa_atp.lab.report import stats
+from sa_atp.lab.runs.pool import pool
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 
@@ -115,8 +115,8 @@ def measure(settings: Sequence[HelpSetting], jobs: int) -> Iterator[HelpRow]:
     if jobs == 1 or len(settings) == 1:
         yield from map(measure_one, settings)
         return
-    with ProcessPoolExecutor(min(jobs, len(settings))) as pool:
-        yield from pool.map(measure_one, settings)
+    with pool(min(jobs, len(settings))) as processes:
+        yield from processes.map(measure_one, settings)
 
 
 def measure_one(setting: HelpSetting, *, once: bool = False) -> HelpRow:

@@ -7,18 +7,18 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.runs.pool import pool
 from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.scene import Scene
@@ -224,20 +224,15 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
             if lot.seeds < count:
                 return
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _leave_ctrl_c_to_others) as pool:
-        under_way: list[Future[Lot]] = [pool.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
+    with pool(jobs) as processes:
+        under_way: list[Future[Lot]] = [processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
         try:
             while under_way:
                 yield under_way.pop(0).result()
                 if deadline is None or time.monotonic() < deadline:
-                    under_way += [pool.submit(work, *lot) for lot in islice(wanted, 1)]
+                    under_way += [processes.submit(work, *lot) for lot in islice(wanted, 1)]
         finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _leave_ctrl_c_to_others() -> None:
-    """Makes a process of the pool ignore Ctrl-C: the parent ends it, without a traceback."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+            processes.shutdown(cancel_futures=True)
 
 
 def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:

@@ -90,6 +90,7 @@ class InterfacePort:
         self.interface = interface
         self.oversized = 0
         self.refused = 0
+        self.too_long = 0  # to leave: longer than the interface's MTU
         self.joins = joins
         self._in = MessageVector(RECEIVE_PACKETS)
         self._out = GatherVector(batch)
@@ -152,7 +153,11 @@ class InterfacePort:
                 if self.joins and first == 0 and error.errno == errno.EINVAL:
                     self.joins = False
                     return False
-                self.refused += int(packets.frames[first:].sum())
+                lost = int(packets.frames[first:].sum())
+                if error.errno == errno.EMSGSIZE:
+                    self.too_long += lost
+                else:
+                    self.refused += lost
                 return True
             part = int(ends[first - 1])
         return True
@@ -184,7 +189,7 @@ class UdpPort:
         self.joins = True
         self.not_datagrams = 0
         self.oversized = 0
-        self.refused_in_loop = 0  # by the compiled loop, which calls the kernel itself
+        self.refused_in_loop = self.too_long_in_loop = 0  # by the compiled loop, which calls the kernel itself
         self._rows = np.zeros((batch, ROW_BYTES), np.uint8)
 
     @property
@@ -193,8 +198,13 @@ class UdpPort:
 
     @property
     def refused(self) -> int:
-        """Datagrams that the kernel did not take."""
-        return self.refused_in_loop + self._socket.stats.send_errors
+        """Datagrams that the kernel did not take, except for those that were too long."""
+        return self.refused_in_loop + self._socket.stats.send_errors - self._socket.stats.too_long
+
+    @property
+    def too_long(self) -> int:
+        """Datagrams that were longer than the MTU."""
+        return self.too_long_in_loop + self._socket.stats.too_long
 
     def fileno(self) -> int:
         return self._socket.fileno()

@@ -66,6 +66,8 @@ class SocketStats:
     received: int = 0
     send_errors: int = 0
     """Datagrams that the kernel refused, or had no room for; the protocol sends them again."""
+    too_long: int = 0
+    """Those of `send_errors` that were longer than the MTU."""
 
 
 class UdpSocket:
@@ -263,6 +265,7 @@ class UdpSocket:
                     continue
                 if error.errno == errno.EMSGSIZE:
                     self.too_long = address, data.shape[1]
+                    self.stats.too_long += len(data)
                 self.stats.send_errors += len(data)
                 return
             self.stats.sent += taken

@@ -225,8 +225,10 @@ class Core:
             if isinstance(port, UdpPort):
                 port.not_datagrams += found[state.NOT_DATAGRAMS]
                 port.refused_in_loop += found[state.REFUSED]
+                port.too_long_in_loop += found[state.TOO_LONG]
             else:
                 port.refused += found[state.REFUSED]
+                port.too_long += found[state.TOO_LONG]
         counters[:] = 0
         totals = self._totals.tolist()
         return totals[state.PACKETS_IN], totals[state.PACKETS_OUT], totals[state.UNATTACHED]

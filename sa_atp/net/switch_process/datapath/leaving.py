@@ -60,6 +60,7 @@ from sa_atp.net.switch_process.datapath.state import (
     PUNTS_LOST,
     REFUSED,
     SCRATCH,
+    TOO_LONG,
     TOTALS,
     UNATTACHED,
 )
@@ -94,6 +95,7 @@ MOST_BYTES = 65_000  # below the limit of an IPv4 packet
 QUEUED_FRAME_BYTES, ORDINARY_BYTES, QUEUED_PACKET_BYTES = 2304, 1514, 3072  # see `ports`
 FULL_US, FULL_WAIT_MS = 50_000, 10
 AGAIN = (11, 105)  # EAGAIN, ENOBUFS
+MESSAGE_SIZE = 90  # EMSGSIZE: longer than the MTU
 NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route cannot cut
 
 
@@ -400,7 +402,7 @@ def send_port(s: int, slot: int) -> None:
                 break
             lost_until = made if code in AGAIN else m + 1
             for i in range(m, lost_until):
-                port_counters[slot, REFUSED] += message_counts[i]
+                port_counters[slot, TOO_LONG if code == MESSAGE_SIZE else REFUSED] += message_counts[i]
             m = lost_until
         if redo >= 0:  # one by one, from this message on
             for i in range(redo, made):

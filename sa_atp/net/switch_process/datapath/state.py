@@ -46,7 +46,7 @@ NAME_ROW = 16  # struct sockaddr_in
 CONTROL_ROW = 64  # room for the control messages of one message
 
 # PORT_COUNTERS, by port
-OVERSIZED, REFUSED, NOT_DATAGRAMS = range(3)
+OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
 # TOTALS
 (
     PACKETS_IN,
@@ -151,7 +151,7 @@ def ports(
         PORT_TAKES: np.array(takes, np.int64),
         PORT_LINES: lines_of,
         PORT_HOLDS: _numbers(count, 1),
-        PORT_COUNTERS: np.zeros((count, 3), np.int64),
+        PORT_COUNTERS: np.zeros((count, 4), np.int64),
         PORT_COSTS: _numbers(count, COST_UNITS),
         PORT_FIRST_FLOW: _numbers(count, -1),
         PORT_LAST_FLOW: _numbers(count, -1),
