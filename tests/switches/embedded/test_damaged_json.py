@@ -18,7 +18,7 @@ from sa_atp.switches.embedded.translate import translate
 
 LAYERS = json.loads((Path(__file__).resolve().parents[2] / "p4" / "layers.json").read_text())
 GONE = object()
-VALUES = [None, -1, 2**70, float("inf"), float("nan"), "", "x", "0x", [], [[]], {}, True, ["scalars", "x"]]
+VALUES: list[Any] = [None, -1, 2**70, float("inf"), float("nan"), "", "x", "0x", [], [[]], {}, True, ["scalars", "x"]]
 
 
 def places(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
