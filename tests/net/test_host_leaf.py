@@ -65,7 +65,7 @@ class Above:
 
     def contributions(self, job: int) -> int:
         """Packets with contributions that the switch has added up, all of which were new to it."""
-        client = P4RuntimeClient(self.grpc).open()
+        client = P4RuntimeClient(self.grpc, read_only=True).open()
         try:
             found = jobs.counters(client, job)
         finally:
