@@ -70,7 +70,7 @@ class Above:
             found = jobs.counters(client, job)
         finally:
             client.close()
-        return sum(found[event].packets for event in SUMMED)
+        return sum(found[event].packets or 0 for event in SUMMED)
 
 
 @pytest.fixture
