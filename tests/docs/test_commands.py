@@ -66,6 +66,7 @@ SCENES = (
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
     Scene(((CLI, "sa-atp watch"), (WATCHING, "sa-atp watch")), beside=("sa-atp up --workers 1", program(MEMBER))),
     Scene(((WATCHING, "sa-atp up"),)),
+    Scene(((CLI, "sa-atp leaf"),), beside=("sa-atp up --listen 10.0.0.1:21313",)),
     Scene(((CLI, "sa-atp switch"),)),
     Scene(
         ((CLI, "sa-atp ps"),),
@@ -102,7 +103,7 @@ def commands(block: Block) -> list[str]:
 
 
 def stays(command: str) -> bool:
-    return re.match(r"sa-atp (switch|ps|params|up|watch)\b(?!.* (--|--once)( |$))", command) is not None
+    return re.match(r"sa-atp (switch|ps|params|up|watch|leaf)\b(?!.* (--|--once)( |$))", command) is not None
 
 
 LONG = ("sa-atp run", "sa-atp bench", "sa-atp reproduce", "sa-atp map")

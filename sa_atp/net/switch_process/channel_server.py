@@ -169,6 +169,6 @@ class ChannelServer:
             self._free.append(number)
             return False
         self._channels[peer] = number, address
-        self.changes.put(Attach(number, port, address, *made, hello.above, line))
+        self.changes.put(Attach(number, port, address, made[0], made[1], hello.above, line))
         self._wake()
         return True

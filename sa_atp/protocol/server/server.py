@@ -353,7 +353,7 @@ class ParameterServer:
             case AskLateness():
                 return fitted(job.lateness.told(), MAX_BYTES)
             case Claim() | Offer() | Idle():
-                reply = work_requests.answer(job, member, number, request, now_us)
+                reply = work_requests.answer(job, member, number, request, now_us, levels=job.levels)
                 self._out.extend(work_requests.revocations(job))
                 return reply
             case TakeSeat(step=step):

@@ -27,10 +27,10 @@ from sa_atp.protocol.server.job import Job, Member
 WorkRequest = Claim | Offer | Idle
 
 
-def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int) -> HelpAnswer:
+def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: int, *, levels: int) -> HelpAnswer:
     """The ledger's answer to a question about help.
 
-    Args: number: of the request; 0: it is no request.
+    Args: number: of the request; 0: it is no request. levels: switches that aggregate on the way.
     Raises: MalformedError.
     """
     job.stats.questions += 1
@@ -48,7 +48,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
         job.log(_as_event(job, member.rank, request, reply, now_us, late=late))
     hold, helps = job.ledger.advice(member.rank)
     reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
-    if job.levels > 1:
+    if levels > 1:
         crossed = job.ledger.crossed(request.step)
         return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(crossed))
     return reply

@@ -68,6 +68,11 @@ class Attachment:
         mac = self.macs.get(ip) or mac_text(ip)
         return Member(ip=ip, udp_port=udp_port, mac=mac, switch_port=port, rank=rank)
 
+    def _up(self, address: Address) -> Member:
+        """A host above this switch: for a leaf on a host, also one with its own address."""
+        member = self.member(address)
+        return member if self.host is None else replace(member, switch_port=self.default_port)
+
     def spec(self, job: Admit, server: Address) -> JobSpec | None:
         """The job as this switch must have it; None if none of its workers is below the switch.
 
@@ -94,8 +99,8 @@ class Attachment:
             ttl_ticks=self.ttl_ticks,
             level=self.level,
             members=tuple(members),
-            parameter_server=self.member(server),
-            uplink=self.member(self.above or server),
+            parameter_server=self._up(server),
+            uplink=self._up(self.above or server),
             leaf_ports=tuple(self.leaf_ports),
             loop_port=self.loop_port,
         )

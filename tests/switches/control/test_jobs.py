@@ -117,13 +117,34 @@ def installed(writer: Writer) -> list[tuple[JobSpec | None, tuple[str, ...]]]:
 
 
 LOOPED = dataclasses.replace(FLAT, loop_port=68)
+# two hosts with leaves of their own, and beside one of these a worker that sends to the root
+HOSTS = dataclasses.replace(
+    SPINE,
+    members=tuple(
+        worker(rank, ip=f"10.0.0.{host}", mac=f"02:00:00:00:00:0{host}", switch_port=host, leaf=leaf)
+        for rank, (host, leaf) in enumerate([(1, 40001), (1, 40001), (2, 40002), (2, 40002), (2, 0)])
+    ),
+    leaf_ports=(),
+)
 
 
-@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
+@pytest.mark.parametrize(
+    "wanted",
+    [FLAT, LEAF, SPINE, LOOPED, HOSTS],
+    ids=["flat", "leaf", "spine", "with its own copies", "leaves on hosts"],
+)
 def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
     assert jobs.install(writer, wanted) > 5
     assert installed(writer) == [(wanted, ())]
     assert jobs.install(writer, wanted) == 0  # nothing differs, nothing is written
+
+
+def test_a_leaf_on_a_host_gets_one_copy_of_a_result() -> None:
+    assert [member.rank for member in HOSTS.copied_to] == [0, 2, 4]
+    replicas = {replica.instance for replica in job_entries.group(HOSTS).replicas}
+    assert replicas == {1, 3, 5, job_entries.PARAMETER_SERVER_COPY}
+    with pytest.raises(UserError, match="only a root has leaves below it"):
+        dataclasses.replace(HOSTS, level="leaf")
 
 
 def test_a_job_with_contributions_in_every_word_of_a_wide_bitmap() -> None:
