@@ -2,6 +2,7 @@
 
 import ast
 import keyword
+import os
 import re
 import shutil
 import sys
@@ -231,7 +232,7 @@ def test_how_to_install_into_what_each_tool_has_made(
     monkeypatch.setattr(needs, "_own_requirements", lambda: wanted)
     assert needs.how_to_install("torch").startswith(command)
     monkeypatch.setenv(needs.IMAGE, "an-image")
-    monkeypatch.setattr(needs.os, "access", lambda *_: False)  # as for an image's ordinary user
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for an image's ordinary user
     said = needs.how_to_install("pandas")
     assert r"FROM an-image\nUSER root\nRUN " in said
     assert said.endswith(" | docker build -t an-image -")

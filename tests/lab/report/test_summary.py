@@ -58,7 +58,7 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
     result = overlapping()
     (policy,) = stats.policies(result)
     assert sweep.ITERATION_TIME.of(policy, result.plan) == [policy.mean_s]
-    (stretch,) = gantt._stretches(result)
+    (stretch,) = gantt.stretches_of(result)
     assert list(stretch.ends_s.values()) == np.cumsum(policy.pooled_s[1:]).tolist()  # it begins with the pause
     assert stretch.spans_s[1, 1] == (0.0, 5.0)
     times, _ = training._training_loss(result.runs[0])
