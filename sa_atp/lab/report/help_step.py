@@ -18,7 +18,6 @@ from sa_atp.lab.runs.tasks import job_name
 from sa_atp.net.logs import reading
 from sa_atp.net.logs.writing import folder_of
 from sa_atp.protocol.help import plan
-from sa_atp.protocol.help.assignment import Capacity, makespan
 from sa_atp.protocol.help.plan import NEVER_US, Machine
 from sa_atp.protocol.log.event import Event
 from sa_atp.protocol.log.server_events import Decided, RevokeAsked
@@ -208,16 +207,22 @@ def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[D
             )
 
 
-def _step_end_us(event: Decided, now_us: int) -> int:
+def _step_end_us(event: Decided, now_us: int) -> float:
     """When the sum should be complete: work that is held by its holders, and free work by whoever finishes it first."""
-    ranks = range(len(event.done_us))
-    known = [
-        Capacity(max(now_us, event.done_us[r]), event.each_us[r], event.done_us[r] + event.link_us[r], event.link_us[r])
-        for r in ranks
-        if event.each_us[r]
-    ]
-    held_us = max(event.done_us[r] + event.link_us[r] for r in ranks)
-    return max(held_us, (makespan(sum(event.free), known) or 0) if sum(event.free) else 0)
+    return plan.make(
+        [
+            Machine(
+                free_us=max(now_us, done_us),
+                unit_us=each_us or NEVER_US,
+                loose=free,
+                link_us=link_us,
+                link_free_us=done_us,
+            )
+            for done_us, each_us, free, link_us in zip(
+                event.done_us, event.each_us, event.free, event.link_us, strict=True
+            )
+        ]
+    ).end_us
 
 
 def _plan_end_us(event: Decided, now_us: int) -> float:

@@ -1,11 +1,11 @@
-"""Advice to workers for the steps to come. (protocol section 10.2)
+"""Advice to workers for the steps to come: the plan of the next step. (protocol section 10.2)
 
 A worker that follows it saves questions and answers; correctness does not depend on it.
 """
 
 from collections.abc import Sequence
 
-from sa_atp.protocol.help.assignment import Capacity, makespan
+from sa_atp.protocol.help.plan import Machine, Plan
 from sa_atp.protocol.help.progress import Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
@@ -18,46 +18,45 @@ class Advice:
         self._micro_batches = micro_batches
         self._projection = projection
         self._racks = racks
-        self._foreseen: tuple[tuple[int, ...], dict[frozenset[int], tuple[int, int]]] = (
-            (),
-            {},
-        )  # by speeds
+        self._planned: tuple[object, Plan] | None = None  # for what it was made from
 
-    def of(self, rank: int, *, is_usual: bool = False) -> tuple[int, bool]:
-        """Args: is_usual: whether help was given in most of the recent steps.
+    def of(self, rank: int, price_us: float = 0.0, *, is_usual: bool = False) -> tuple[int, bool]:
+        """Args: price_us: what help costs (`Price`). is_usual: whether help was given in most of the recent steps.
 
         Returns: how many of its own micro-batches a worker should hold at the beginning of a step; and whether there
         will be work for it as a helper.
         """
-        times = self._projection.times()
-        if times is None or not all(w.answer_us for w in self._workers):
+        plan = self._plan(price_us)
+        if plan is None:
             return self._micro_batches, False
-        usual_us = sorted(times)[len(times) // 2]
-        helps = is_usual and times[rank] <= usual_us * 3 // 2
-        for ranks, helpers in self._racks.expected_helpers(lambda ranks: self._foresee(times, ranks)[0]):
-            end_us, slowest_us = self._foresee(times, helpers)[0], self._foresee(times, ranks)[1]
-            end_us = max(end_us, min(self._workers[r].answer_us for r in helpers))  # help begins with an answer
-            if self._micro_batches * slowest_us - end_us <= usual_us:
-                continue  # nobody is slow
-            if rank in ranks and self._micro_batches * times[rank] - end_us > usual_us:
-                # half of what it can do by then, since it can claim more in time; but enough to last until a claim is
-                # answered, even if it is faster this time
-                own = max(
-                    end_us // 2 // times[rank], self._workers[rank].answer_us // max(1, self._projection.least_us(rank))
-                )
-                return min(own, self._micro_batches), False
-            helps |= rank in helpers and self._micro_batches * times[rank] + times[rank] <= end_us
-        return self._micro_batches, helps
+        own = plan.own[rank]
+        if own == self._micro_batches:
+            return own, is_usual or bool(plan.parts[rank])
+        # half of it, since it can claim more in time; but enough to last until a claim is answered, even if it is faster
+        # this time
+        soon = self._workers[rank].answer_us // max(1, self._projection.least_us(rank))
+        return min(self._micro_batches, max(own // 2, soon)), False
 
-    def _foresee(self, times: tuple[int, ...], ranks: frozenset[int]) -> tuple[int, int]:
-        """How long some workers together take for all their shards, and how long the slowest takes for one micro-batch;
-        computed once for given speeds.
-        """
-        if self._foreseen[0] != times:
-            self._foreseen = times, {}
-        known = self._foreseen[1]
-        if ranks not in known:
-            each = [times[rank] for rank in sorted(ranks)]
-            end_us = makespan(len(each) * self._micro_batches, [Capacity(0, t) for t in each]) or 0
-            known[ranks] = end_us, max(each)
-        return known[ranks]
+    def _plan(self, price_us: float) -> Plan | None:
+        """The plan of the next step, made once for given speeds, costs and leaves; None: not all speeds are known."""
+        times = [(w.unit_us, self._projection.link_us(r)) for r, w in enumerate(self._workers) if w.unit_us is not None]
+        if len(times) < len(self._workers) or not all(w.answer_us for w in self._workers):
+            return None
+        known = price_us, self._racks.leaves, times
+        if self._planned is None or self._planned[0] != known:
+            machines = [
+                Machine(
+                    free_us=0,
+                    unit_us=unit_us,
+                    weight=w.weight,
+                    held=self._micro_batches,
+                    told_us=w.answer_us,
+                    release_us=w.answer_us // 2,
+                    link_us=link_us,
+                    joins=self._projection.has_slow_link(rank),
+                )
+                for rank, (w, (unit_us, link_us)) in enumerate(zip(self._workers, times, strict=True))
+            ]
+            usual_us = sorted(m.piece_us for m in machines)[len(machines) // 2]
+            self._planned = known, self._racks.plan((), machines, max(usual_us, price_us))
+        return self._planned[1]

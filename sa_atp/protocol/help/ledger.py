@@ -10,17 +10,15 @@ its owner has said that it does not hold it: because of earlier advice, or in an
 """
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 
 from sa_atp.protocol.help.advice import Advice
-from sa_atp.protocol.help.assignment import should_do, worth_helping
-from sa_atp.protocol.help.effect import Effect
-from sa_atp.protocol.help.hindsight import Hindsight
-from sa_atp.protocol.help.late_data import LateData
+from sa_atp.protocol.help.plan import NEVER_US, Machine, Plan
+from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
-from sa_atp.protocol.help.revocation import Revocation
 from sa_atp.protocol.help.silence import LEAST_POLL_US, Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -30,6 +28,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
 RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
+ASK_AGAIN_US = 20_000  # after which a revocation that was not answered is repeated
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
 FOREVER_US = 1 << 50
 
@@ -71,14 +70,11 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._projection = Projection(self._workers)
-        self.racks = Racks(self._workers, self._projection)
-        self._late = LateData(self._workers, self._map, self._projection, self.racks)
+        self.racks = Racks(self._workers)
         self._silence = Silence(self._workers, self._map, self._projection, self.racks)
-        self._revocation = Revocation(self._workers, self._projection, self.racks, self._silence)
-        self.to_revoke = self._revocation.to_revoke
-        """Revocations to send; see Revocation."""
-        self._effect = Effect()
-        self._hindsight = Hindsight(self._steps, self._workers, self._projection, self.racks, self._effect)
+        self.to_revoke: deque[tuple[int, int, int]] = deque()
+        """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
+        self._price = Price()
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -114,14 +110,14 @@ class Ledger:
                 owners[m] = NOBODY
         if rank in state.ended or self._is_over(step):
             return held, True
-        if self.grade is not HelpGrade.STEAL or not self._effect.is_on(step):
+        if self.grade is not HelpGrade.STEAL:
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
         if begun == 0 and since_us is None and report.spent_us == 0:
             self._leave_alone(state, step, rank, now_us)
             return held, False  # it is not in this step yet
         course.left_alone_until_us = 0
-        return self._grant_more(state, rank, begun, held, now_us)
+        return self._grant_more(state, step, rank, begun, held, now_us)
 
     def ask(
         self,
@@ -149,7 +145,7 @@ class Ledger:
         work = self._choose(state, step, rank, missing, report, sent_us + busy_us, busy_us, now_us, pending)
         state.is_helped |= work is not None
         if work is None:
-            self._projection.note_sending(state, rank, sent_us + busy_us)
+            self._projection.note_sending(state, rank)
         return work
 
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
@@ -172,12 +168,9 @@ class Ledger:
             if course.revoked_us is not None and now_us <= answer_us:
                 # so that its offer arrives together with the answer to the revocation
                 return max(0, answer_us - now_us - self._workers[rank].answer_us)
-            times += self._silence.poll_us(state, rank, other, now_us, is_on=self._effect.is_on(step))
-        others = [course for other, course in enumerate(state.courses) if other != rank]
-        if all(course.idle_us is not None and not course.lot for course in others):
-            # all others have computed their own, and have no lot: the sum will come, unless data is late
-            late_us = self._late.ask_at_us(state, step, rank) - now_us
-            return min(max(late_us, LEAST_POLL_US), RAREST_POLL_US)
+            times += self._silence.poll_us(state, rank, other, now_us)
+        if not times:  # all others have computed all that they have: the sum will come
+            return RAREST_POLL_US
         return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
 
     def idle(self, step: int, rank: int, report: WorkerReport, now_us: int) -> None:
@@ -229,11 +222,10 @@ class Ledger:
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """Advice for the steps to come; see Advice.of."""
-        is_on = self.grade is HelpGrade.STEAL and self._effect.is_on(max(self._steps, default=-1) + 1)
-        if not is_on:
+        if self.grade is not HelpGrade.STEAL:
             return self.micro_batches, False
         helped = sum(state.is_helped for state in self._steps.values())
-        return self._advice.of(rank, is_usual=2 * helped > len(self._steps))
+        return self._advice.of(rank, self._price.us, is_usual=2 * helped > len(self._steps))
 
     def _is_over(self, step: int) -> bool:
         """Whether some worker has begun a later step: then all sums of this one exist, and late workers only fetch
@@ -260,9 +252,25 @@ class Ledger:
             whole_us = self.micro_batches * each_us + worker.send_us
             course.left_alone_until_us = now_us + 2 * max(whole_us, worker.lag_us, 2 * worker.answer_us)
 
-    def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
-        """Grants an owner the micro-batches that it would finish before others could, a part at a time: what is not
-        granted yet can still go to a helper.
+    def _plan(
+        self, state: Step, step: int, now_us: int, rank: int | None = None, busy_until_us: int | None = None
+    ) -> tuple[list[Machine], Plan]:
+        """Makes the best plan for the rest of a step. Args: busy_until_us: when a worker says that it will be free."""
+        machines = []
+        for each in range(self.world_size):
+            is_behind = self._silence.is_behind(step, each, now_us)
+            spared_us = NEVER_US if is_behind else state.courses[each].left_alone_until_us or 0
+            until_us = busy_until_us if each == rank else None
+            copy_us, course = NEVER_US, state.courses[each]
+            if not is_behind and (course.idle_us is None or course.lot):
+                copy_us = max(self._silence.backup_from_us(state, each if rank is None else rank, each))
+            machines.append(self._projection.machine(state, each, now_us, spared_us, copy_us, until_us))
+        # what help costs is paid once in a step
+        return machines, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
+
+    def _grant_more(self, state: Step, step: int, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
+        """Grants an owner the micro-batches that the plan has for it, a part at a time: what is not granted yet can still
+        go to a helper.
         """
         each_us = self._projection.duration(state, rank)
         if each_us is None:
@@ -270,25 +278,15 @@ class Ledger:
             if until == held < self.micro_batches:
                 state.ended.add(rank)  # helpers have the rest
             return until, rank in state.ended
-        answer_us = self._workers[rank].answer_us
-        left_us = (held - begun) * each_us
-        begin_us = max(self._projection.held_until(state, rank, now_us), now_us + answer_us // 2)
-        helpers = self.racks.helpers_of(state, rank, now_us)
-        others = self._projection.capacities_of_others(state, rank, rank, helpers, now_us)
-        wanted, most = self._projection.open_work(state, rank, helpers), held
-        while most < self.micro_batches and state.owner[rank][most] == NOBODY:
-            finish_us = begin_us + (most - held + 1) * each_us + self._projection.link_us(rank)
-            # an eighth for the noise of a busy host: moving work for so little would cost more than it gains
-            if not should_do(finish_us - each_us // 8, wanted - (most - held), others):
-                break
-            most += 1
-        if most == held:
-            if left_us > 2 * answer_us + each_us:
+        machines, plan = self._plan(state, step, now_us)
+        answer_us, more = self._workers[rank].answer_us, plan.own[rank] - machines[rank].held
+        if more <= 0:
+            if (held - begun) * each_us > 2 * answer_us + each_us:
                 return held, False  # it still has work, and will ask again
             state.ended.add(rank)
             return held, True
         soon = math.ceil(2 * answer_us / each_us)  # what it computes until its next claim can be answered
-        return self._grant(state, rank, held, min(most, held + max(1, soon, (most - held) // 2))), False
+        return self._grant(state, rank, held, held + min(more, max(1, soon, more // 2))), False
 
     def _grant(self, state: Step, rank: int, held: int, until: int) -> int:
         owners, course = state.owner[rank], state.courses[rank]
@@ -314,93 +312,88 @@ class Ledger:
     ) -> Assigned | None:
         """Chooses work for a leader. Args: idle_us: when its present work will be done."""
         free_us = max(idle_us, now_us + report.answer_us // 2)
-        work: Assigned | None = None
-        if self._effect.is_on(step):
-            if self.grade is HelpGrade.CLONE:
-                work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
-                if work is None:
-                    self._revocation.ask_overdue(state, step, rank, now_us)
-                return work
-            work = self._steal(state, step, rank, now_us, free_us, is_busy=busy_us > 0)
+        if self.grade is HelpGrade.CLONE:
+            work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
             if work is None:
-                self._revocation.ask_for_work(state, step, rank, free_us, now_us)
+                self._ask_overdue(state, step, rank, now_us)
+            return work
+        work = self._help(state, step, rank, now_us, free_us, is_busy=busy_us > 0)
         if work is not None or busy_us:
             return work
         is_silent = pending is None or pending == 1  # else some sums are complete: every worker has sent something
-        work = self._back_up(state, step, rank, missing, now_us) if is_silent else None
-        if work is None and self._effect.is_on(step):
-            work = self._resend_speculatively(state, step, rank, missing, report, now_us, pending)
-        return work
+        return self._back_up(state, step, rank, missing, now_us) if is_silent else None
 
-    def _steal(self, state: Step, step: int, rank: int, now_us: int, free_us: int, *, is_busy: bool) -> Assigned | None:
-        """Gives a helper the last free micro-batches of the shard that would be finished last, if it should take them.
+    def _help(self, state: Step, step: int, rank: int, now_us: int, free_us: int, *, is_busy: bool) -> Assigned | None:
+        """Gives a helper its part of the plan: the last free micro-batches of a shard. Where the plan has moved what
+        owners hold, these are asked to give it up.
 
         Args: is_busy: it still computes its last lot, or has not sent it.
         """
         course = state.courses[rank]
-        begin_us, link_free_us = free_us, self._projection.link_free_us(state, rank, free_us)
-        # a lot given before its own shard is computed leaves with that, if both are summed at the same switch
-        is_early = is_busy and course.idle_us is None and self._projection.has_slow_link(rank)
-
-        def finish_us(shard: int, number: int) -> int:
-            """When `number` micro-batches of a shard would have left the helper."""
-            joins = is_early and self.racks.are_summed_together(state, rank, shard)
-            stays_us = max(number * self._projection.expected_us(state, rank, shard), self._projection.keeps_us(rank))
-            return max(begin_us + stays_us, 0 if joins else link_free_us) + self._projection.link_us(rank)
-
-        candidates = [
-            (shard in state.ended, self._projection.finish_us(state, shard, now_us), shard)
-            for shard in range(self.world_size)
-            if state.free(shard)
-            and now_us >= (state.courses[shard].left_alone_until_us or 0)
-            and not self._silence.is_behind(step, shard, now_us)
-            and (shard != rank or shard in state.ended)  # its own it gets by claiming
-            and self._should_take(state, rank, shard, finish_us(shard, 1), now_us)
+        machines, plan = self._plan(state, step, now_us, rank, free_us)
+        part = plan.parts[rank]
+        shards = [
+            (shard in state.ended, count, shard)
+            for shard, count in part.items()
+            if state.free(shard) and machines[shard].spared_us <= free_us
         ]
-        if not candidates:
+        if not shards:
+            for shard, machine in enumerate(machines):
+                if shard != rank and plan.own[shard] < machine.held:
+                    self._ask_back(state, step, shard, now_us)
+            self._ask_overdue(state, step, rank, now_us)
             return None
-        _, _, shard = max(candidates)
+        _, count, shard = max(shards)
         each_us = self._projection.expected_us(state, rank, shard)
+        is_early = is_busy and course.idle_us is None and self._projection.has_slow_link(rank)
         if is_early and not course.joins_lot and self.racks.are_summed_together(state, rank, shard):
             course.joins_lot, course.own_in_lot = True, state.held(rank)
             course.lot = [(rank, m) for m in range(course.own_in_lot)]
         most = max(1, math.ceil(self._workers[rank].answer_us / each_us), state.free(shard) // (2 * self.world_size))
         lot: list[int] = []
-        while len(lot) < most and state.free(shard):
-            if lot and not self._should_take(state, rank, shard, finish_us(shard, len(lot) + 1), now_us):
-                break
+        while len(lot) < min(count, most) and state.free(shard):
             tail = state.last_free(shard)
             state.owner[shard][tail] = rank
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
-        course.asks_again_us = begin_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
-        course.lot_from_us = begin_us
-        course.lot_until_us = begin_us + len(lot) * each_us
+        course.asks_again_us = free_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
+        course.lot_until_us = free_us + len(lot) * each_us
         if shard != rank:
             self.racks.note_assignment(state, rank, shard)
             self.helped_micro_batches += len(lot)
         return Assigned(step, shard, tuple(lot))
 
-    def _should_take(self, state: Step, rank: int, shard: int, finish_us: int, now_us: int) -> bool:
-        """Whether a helper should take one of a shard's free micro-batches.
+    def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
+        """Asks owners that should have been done by now for their progress."""
+        for shard, course in enumerate(state.courses):
+            if shard == rank or course.idle_us is not None or shard in state.ended:
+                continue
+            if self._silence.is_behind(step, shard, now_us):
+                continue
+            if course.newest_us is not None and not course.begun and not state.held(shard):
+                continue  # it is not in this step yet, and holds nothing of it
+            heard_us = course.newest_us or 0
+            if self._projection.due_us(state, shard) < now_us and now_us - heard_us > (
+                self._projection.duration(state, shard) or 0
+            ):
+                self._ask_back(state, step, shard, now_us)
 
-        Args: finish_us: when the result would have left the helper.
-        """
-        each_us = self._projection.expected_us(state, rank, shard)
-        owner_us = self._projection.finish_us(state, shard, now_us) + self._projection.link_us(shard)
-        if shard not in state.ended and not worth_helping(finish_us, owner_us, each_us):
-            return False
-        # this helper asks now, the others may not: it may be slightly slower than they would be
-        helpers = self.racks.helpers_of(state, shard, now_us)
-        if rank not in helpers:
-            return False
-        others = self._projection.capacities_of_others(state, rank, shard, helpers, now_us)
-        return should_do(finish_us - each_us // 8, self._projection.open_work(state, shard, helpers), others)
+    def _ask_back(self, state: Step, step: int, rank: int, now_us: int) -> None:
+        """Revokes what an owner need not hold, unless it was asked so recently that there can be no news."""
+        course = state.courses[rank]
+        # an owner that has answered has no news before it has had time for a micro-batch
+        usual_us = (self._projection.duration(state, rank) or 0) if course.revoked_us is None else ASK_AGAIN_US
+        if course.asked_us is not None and now_us - course.asked_us < max(usual_us, 2 * self._workers[rank].answer_us):
+            return
+        if course.revoked_us is None:
+            course.revoked_us = now_us
+        course.asked_us = now_us
+        self.to_revoke.append((rank, step, state.held(rank)))
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Gives a helper micro-batches whose owner has fallen silent."""
-        found = self._silence.find(state, step, rank, missing, now_us, is_on=self._effect.is_on(step))
+        found = self._silence.find(state, step, rank, missing, now_us)
         if found is None:
             return None
         shard, micro_batches = found
@@ -414,20 +407,6 @@ class Ledger:
         self.backups += len(micro_batches)
         return Assigned(step, shard, tuple(micro_batches), backup=True)
 
-    def _resend_speculatively(
-        self, state: Step, step: int, rank: int, missing: int, report: WorkerReport, now_us: int, pending: float | None
-    ) -> Assigned | None:
-        """Gives a helper all that another worker sends so slowly that computing and sending it anew is faster."""
-        found = None if pending is None else self._late.find(state, step, rank, missing, report, now_us, pending)
-        if found is None:
-            return None
-        shard, micro_batches = found
-        state.resent.add(shard)
-        self.racks.note_assignment(state, rank, shard)
-        self._workers[shard].resent_in = step
-        self.backups += len(micro_batches)
-        return Assigned(step, shard, micro_batches, backup=True)
-
     def _clone(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """Gives a helper the whole shard that would be finished last and has no clone yet."""
         finish = {s: self._projection.held_until(state, s, now_us) for s in range(self.world_size)}
@@ -437,9 +416,14 @@ class Ledger:
             if self._silence.is_behind(step, shard, now_us):
                 continue
             each_us = self._projection.expected_us(state, rank, shard)
-            ready_us = max(free_us + self.micro_batches * each_us, self._projection.link_free_us(state, rank, now_us))
-            is_sooner = worth_helping(ready_us, finish[shard], each_us // 2)
-            if is_sooner and rank in self.racks.helpers_of(state, shard, now_us):
+            ready_us = max(free_us + self.micro_batches * each_us, state.courses[rank].link_until_us)
+            leaf, soonest_us, costs_us = self.racks.leaf_of(shard), float(finish[shard]), each_us / 2 + self._price.us
+            if leaf and rank not in leaf:
+                others = [r for r in leaf if r != shard]
+                whole_us = [self.micro_batches * self._projection.expected_us(state, r, shard) for r in others]
+                soonest_us = min([soonest_us, *(finish[r] + us for r, us in zip(others, whole_us, strict=True))])
+                costs_us += self.racks.cost_us(leaf)
+            if ready_us + costs_us < soonest_us:
                 state.cloned_by[shard] = rank
                 self.racks.note_assignment(state, rank, shard)
                 self.helped_micro_batches += self.micro_batches
@@ -455,7 +439,7 @@ class Ledger:
         state = self._step(step, sent_us - report.spent_us)
         course: Course = state.courses[rank]
         if report.spent_us and course.began_us is None:
-            self._workers[rank].note_lag(step, sent_us - report.spent_us - state.began_us)
+            self._workers[rank].note_lag(sent_us - report.spent_us - state.began_us)
         course.learn(report, sent_us)
         course.revoked_us = None
         return state, sent_us
@@ -463,7 +447,10 @@ class Ledger:
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
             self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
-            self._hindsight.judge(step - 1, began_us)
+            before = self._steps.get(step - 1)
+            if before is not None and step > 1:  # in the first step everything takes longer
+                took_us = began_us - before.began_us
+                self.racks.learn(before, self._price.note(before, self._workers, took_us))
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]
         return self._steps[step]

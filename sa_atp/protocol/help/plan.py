@@ -12,7 +12,7 @@ The plan is the smallest T at which what owners leave is no more than what other
 is the optimum. Pieces that an owner must first give back are released later, and shards may have pieces of different
 sizes; then they are given out by list scheduling, each to the worker that finishes it first (Graham, *Bounds on
 multiprocessing timing anomalies*, 1969; Ibarra and Kim, *Heuristic algorithms for scheduling independent tasks on
-nonidentical processors*, 1977).
+nonidentical processors*, 1977). A worker whose link is too slow for a contribution of its own by T has none.
 
 All times are microseconds.
 """
@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 NEVER_US = 1 << 50
+PRECISE = 16  # a plan ends at most this share of the shortest piece's time later than the best of its kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,25 @@ class Machine:
     held: int = 0
     """Pieces of its own shard that it holds and has not begun."""
     open: int = 0
-    """Pieces of its own shard that nobody holds."""
+    """Pieces of its own shard that nobody holds, and that it may still be granted."""
+    loose: int = 0
+    """Pieces of its own shard that nobody holds, after it was told that there is no more: it may take them as a helper."""
     told_us: int = 0
     """When it can begin a piece of another shard, or one of its own that it does not hold: the answer must have come."""
+    spared_us: int = 0
+    """When another worker can begin a piece of its shard that nobody holds."""
     release_us: int = 0
     """When another worker can begin a piece that this one holds: it must have given that up first."""
     link_us: int = 0
     """For how long a contribution keeps its link busy."""
     link_free_us: int = 0
     """When what it has sent already has left its link."""
-    has_own: bool = True
-    """Whether the sum waits for a contribution of its own that it has not sent."""
+    unsent: int = 0
+    """Pieces that it has computed or begun, and not sent."""
+    copy_us: int = NEVER_US
+    """When another worker can begin a copy of one of these."""
+    joins: bool = True
+    """Whether what it computes for others leaves together with that, rather than after it."""
 
     @property
     def piece_us(self) -> float:
@@ -68,6 +77,10 @@ class Machine:
         done_us = self.free_us + min(count, self.held) * self.piece_us
         return done_us if count <= self.held else max(done_us, self.told_us) + (count - self.held) * self.piece_us
 
+    def left_us(self, computed_us: float) -> float:
+        """When what is computed by then has left."""
+        return max(computed_us, self.link_free_us) + self.link_us
+
 
 @dataclass(slots=True)
 class Plan:
@@ -78,7 +91,7 @@ class Plan:
     own: list[int]
     """For each worker, how many more pieces of its own shard it should begin."""
     parts: list[dict[int, int]] = field(default_factory=list)
-    """For each worker, how many pieces of each other shard."""
+    """For each worker, how many pieces of each shard it should do as a helper."""
 
 
 def make(
@@ -88,22 +101,22 @@ def make(
 
     Args:
         machines: by rank.
-        helpers: for each shard, the ranks that may compute pieces of it; None: all.
-        better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold.
+        helpers: for each shard, the ranks that may compute pieces of it, itself included; None: all.
+        better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold,
+            or may be granted.
     """
-    alone_us = max((m.own_done_us(m.held + m.open) + m.link_us for m in machines if m.held + m.open), default=0.0)
-    fixed_us = max((m.free_us + m.link_us for m in machines if m.has_own), default=0.0)
-    low_us, high_us = fixed_us, max(fixed_us, alone_us)
-    found = Plan(high_us, [m.held + m.open for m in machines], [{} for _ in machines])
-    first = found
-    least_us = min((m.piece_us for m in machines), default=1.0)
-    while high_us - low_us > max(1.0, least_us / 16):
+    first = _within(machines, NEVER_US, helpers)
+    assert first is not None, "each worker can do its own"
+    found, high_us = first, first.end_us
+    low_us: float = max(*(m.link_free_us for m in machines), min(m.told_us for m in machines))
+    precise_us = max(1.0, min((m.piece_us for m in machines), default=1.0) / PRECISE)
+    while high_us - low_us > precise_us:
         middle_us = (low_us + high_us) / 2
         tried = _within(machines, middle_us, helpers)
         if tried is None:
             low_us = middle_us
         else:
-            found, high_us = tried, middle_us
+            found, high_us = tried, tried.end_us
     return first if found.end_us + better_by_us >= first.end_us else found
 
 
@@ -111,29 +124,41 @@ def _within(machines: Sequence[Machine], end_us: float, helpers: Sequence[Collec
     """Returns: a plan whose last contribution leaves by `end_us`; None: list scheduling finds none."""
     own = [m.own(end_us) for m in machines]
     left: list[tuple[int, int, int]] = []  # (release, shard, pieces)
+    ready, link_free_us = [], []
+    late: set[int] = set()  # workers that would be too late even with what they have begun
+    last_us = 0.0
     for shard, (m, count) in enumerate(zip(machines, own, strict=True)):
+        done_us = m.own_done_us(count)
+        own_left_us = m.left_us(done_us) if m.unsent or count else m.link_free_us
+        if own_left_us > end_us and not count:  # nobody waits for it
+            left.append((m.copy_us, shard, m.unsent))
+            own_left_us = m.link_free_us
+            late.add(shard)
+        last_us = max(last_us, own_left_us)
+        ready.append(max(done_us, m.told_us))
+        link_free_us.append(m.link_free_us if m.joins else own_left_us)
         surplus = m.held + m.open - count
-        free = min(surplus, m.open)
-        left += [(0, shard, free)] if free else []
-        left += [(m.release_us, shard, surplus - free)] if surplus > free else []
-    done_us = [m.own_done_us(count) for m, count in zip(machines, own, strict=True)]
-    # a worker helps when its own shard is done, and sends both together if its own has not left yet
-    helping = [r for r, m in enumerate(machines) if own[r] == m.held + m.open]
-    ready = {r: max(done_us[r], machines[r].told_us) for r in helping}
-    last_us = max((d + m.link_us for d, m in zip(done_us, machines, strict=True) if m.has_own), default=0.0)
+        free = min(surplus, m.open) + m.loose
+        left += [(m.spared_us, shard, free)] if free else []
+        held = surplus + m.loose - free
+        left += [(m.release_us, shard, held)] if held else []
+    if last_us > end_us:
+        return None
     parts: list[dict[int, int]] = [{} for _ in machines]
-    for release_us, shard, count in sorted(left, key=lambda each: (each[0], -machines[each[1]].weight)):
+    # a worker helps when its own shard is done
+    helping = [r for r, m in enumerate(machines) if own[r] == m.held + m.open and r not in late] if left else []
+    for release_us, shard, pieces in sorted(left, key=lambda each: (each[0], -machines[each[1]].weight)):
         weight = machines[shard].weight
 
         def finish(rank: int, release_us: int = release_us, weight: int = weight) -> tuple[float, float, int]:
             """When a worker would have sent a piece; when it would have computed it."""
             m = machines[rank]
             computed_us = max(ready[rank], release_us) + m.unit_us * weight
-            return max(computed_us, m.link_free_us) + m.link_us, computed_us, rank
+            return max(computed_us, link_free_us[rank]) + m.link_us, computed_us, rank
 
         soonest = [finish(rank) for rank in helping if helpers is None or rank in helpers[shard]]
         heapq.heapify(soonest)
-        for _ in range(count):
+        for _ in range(pieces):
             if not soonest or soonest[0][0] > end_us:
                 return None
             finish_us, computed_us, rank = soonest[0]

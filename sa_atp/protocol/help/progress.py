@@ -60,14 +60,10 @@ class Worker:
     """The shortest such time: help must not be justified by the load that help itself adds to the link."""
     lag_us: int = 0
     """How much later than the first worker it begins a step, because the sum takes time down its link."""
-    lag_after_resending_us: int = 0
-    """The same after a step in which others sent its data anew: then only the way down can delay it."""
     newest_step: int = -1
     """The newest step that it has reported to be in."""
     waited_us: int | None = None
     """When it last reported to be waiting for a sum with its own work done."""
-    resent_in: int = -1 << 40
-    """The newest step in which its data was late."""
 
     @property
     def unit_us(self) -> float | None:
@@ -103,10 +99,8 @@ class Worker:
             self.least_send_us = min(self.least_send_us or report.sent_us, report.sent_us)
             self.send_us = int(report.sent_us if not old_us else old_us + SMOOTHING * (report.sent_us - old_us))
 
-    def note_lag(self, step: int, later_us: int) -> None:
+    def note_lag(self, later_us: int) -> None:
         """Notes that it began a step `later_us` after the first worker."""
-        if step == self.resent_in + 1:
-            self.lag_after_resending_us = later_us
         self.lag_us += int(SMOOTHING * (max(0, later_us) - self.lag_us))
 
 
@@ -137,7 +131,6 @@ class Course:
     begun the step."""
     lot: list[tuple[int, int]] = field(default_factory=list)
     """The lot: (shard, micro-batch) given to it as a helper that it has not sent yet."""
-    lot_from_us: int = 0
     lot_until_us: int = 0
     """When the newest part of the lot should be computed."""
     is_gathering: bool = False
@@ -192,8 +185,6 @@ class Step:
     """The helper that computes a clone of a shard."""
     ended: set[int] = field(default_factory=set)
     """Shards whose owner was told that it gets no more."""
-    resent: set[int] = field(default_factory=set)
-    """Shards that are computed anew because their data is late."""
     crossed: set[int] = field(default_factory=set)
     """Shards with a helper below another leaf: the leaf of the shard's owner will not complete their sum."""
 
@@ -218,9 +209,3 @@ class Step:
     def last_free(self, shard: int) -> int:
         """The last micro-batch of a shard without an owner. There must be one."""
         return max(m for m, owner in enumerate(self.owner[shard]) if owner == NOBODY)
-
-    @property
-    def unfinished(self) -> list[int]:
-        """Shards whose own rank has not reported to be done, or with micro-batches that nobody owns."""
-        owned = zip(self.courses, self.owner, strict=True)
-        return [shard for shard, (course, owner) in enumerate(owned) if course.idle_us is None or NOBODY in owner]

@@ -1,11 +1,11 @@
-"""Projected finish times of workers, on which the ledger's decisions rest. (protocol section 10.3)
+"""What the ledger believes of each worker now: when it is free, and how long work takes it. (protocol section 10.3)
 
 All times are microseconds of the parameter server's clock.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from sa_atp.protocol.help.assignment import Capacity
+from sa_atp.protocol.help.plan import Machine
 from sa_atp.protocol.help.progress import Step, Worker
 
 LEAST_SENDING_US = 50_000  # a link on which a contribution takes less is not slow: a busy host may be the reason
@@ -24,11 +24,6 @@ class Projection:
         weight = worker.weight if shard is None else self._workers[shard].weight
         return None if measured is None else int(measured * weight / worker.weight)
 
-    def times(self) -> tuple[int, ...] | None:
-        """How long a micro-batch of its own takes each worker; None: not all are known."""
-        known = [w.unit_us * w.weight for w in self._workers if w.unit_us is not None]
-        return tuple(map(int, known)) if len(known) == len(self._workers) else None
-
     def least_us(self, rank: int) -> int:
         """The least that a micro-batch of its own may take a worker in the next step, given how its speed changed so
         far.
@@ -45,21 +40,6 @@ class Projection:
     def expected_us(self, state: Step, rank: int, shard: int) -> int:
         """The expected time of a worker for a micro-batch of a shard, from its own measurements, or else the others'."""
         return self.duration(state, rank, shard) or self.typical(shard) or 1
-
-    def open_work(self, state: Step, shard: int, among: Collection[int]) -> int:
-        """Work that helpers could do: what is free of a shard, and of all shards whose owner was told to stop.
-
-        Args: among: ranks whose shards count.
-
-        Returns: the work in micro-batches of this shard.
-        """
-        each = self._workers[shard].weight
-        others = [
-            state.free(other) * self._workers[other].weight
-            for other in state.ended
-            if other != shard and other in among
-        ]
-        return state.free(shard) + sum(-(-work // each) for work in others)
 
     def due_us(self, state: Step, rank: int) -> int:
         """When a worker should be done with what it holds of its own shard."""
@@ -81,7 +61,7 @@ class Projection:
         longer as it is late already.
         """
         course = state.courses[rank]
-        if course.idle_us is not None:
+        if course.idle_us is not None or (course.began_us is not None and not state.held(rank)):
             return now_us
         if course.was_overdue and course.newest_us is not None:
             duration = self.duration(state, rank) or 0
@@ -92,12 +72,6 @@ class Projection:
     def free_us(self, state: Step, rank: int, now_us: int) -> int:
         """When a worker will be done with what it holds of its own and with its lot."""
         return max(self.held_until(state, rank, now_us), state.courses[rank].lot_until_us)
-
-    def finish_us(self, state: Step, shard: int, now_us: int) -> int:
-        """When the owner would finish its shard, free micro-batches included, unless it was told to stop."""
-        left = 0 if shard in state.ended else state.free(shard)
-        duration = self.duration(state, shard) or self.typical(shard) or 0
-        return self.free_us(state, shard, now_us) + left * duration
 
     def has_slow_link(self, rank: int) -> bool:
         """Whether a contribution keeps a worker's link busy for longer than a busy host would explain."""
@@ -112,53 +86,52 @@ class Projection:
             return worker.send_us
         return worker.least_send_us if worker.least_send_us > WRITTEN_AHEAD_US else 0
 
-    def link_free_us(self, state: Step, rank: int, done_us: int) -> int:
-        """When a worker's link is free for results of helping: its own contribution, and earlier results, have left.
-
-        Args: done_us: when it will have computed its own shard.
-        """
-        link_us, course = self.link_us(rank), state.courses[rank]
-        if not link_us or course.joins_lot or (rank in state.ended and not state.held(rank)):
-            return course.link_until_us  # no contribution of its own is before them
-        own_us = done_us if course.idle_us is None else course.idle_us
-        return max(own_us + link_us, course.link_until_us)
-
-    def keeps_us(self, rank: int) -> int:
-        """How long a worker keeps a lot at least: until its next offer is answered, where that takes no longer than
-        sending, so that work which it is given then can leave with it. The offer leaves when the lot is begun.
-        """
-        worker = self._workers[rank]
-        return worker.answer_us if worker.send_us >= worker.answer_us else 0
-
-    def note_sending(self, state: Step, rank: int, done_us: int) -> None:
-        """Notes that a worker sends its lot, because there is no more work for it. Args: done_us: see link_free_us."""
+    def note_sending(self, state: Step, rank: int) -> None:
+        """Notes that a worker sends its lot, because there is no more work for it."""
         course = state.courses[rank]
         if course.is_gathering:
-            begins_us = max(self.link_free_us(state, rank, done_us), course.lot_until_us)
+            own_us = 0 if course.joins_lot or course.idle_us is None else course.idle_us + self.link_us(rank)
+            begins_us = max(own_us, course.link_until_us, course.lot_until_us)
             course.link_until_us, course.is_gathering = begins_us + self.link_us(rank), False
 
-    def capacities_of_others(
-        self, state: Step, rank: int, shard: int, among: Collection[int], now_us: int
-    ) -> list[Capacity]:
-        """Capacities of ranks other than this one for a shard. Each is free when its own shard is done; the shard's
-        owner, when it is done with what it holds.
+    def machine(
+        self, state: Step, rank: int, now_us: int, spared_us: int, copy_us: int, busy_until_us: int | None = None
+    ) -> Machine:
+        """A worker as the planner sees it.
 
-        Args: among: the ranks that may work on the shard.
+        Args:
+            spared_us: until when nobody else is to do its work.
+            copy_us: from when others may copy what it has begun.
+            busy_until_us: when it says that it will be done with all that it has; None: it has not just said so.
         """
-        found = []
-        for other in among:
-            duration = self.duration(state, other, shard)
-            if other == rank or duration is None or (other == shard and other in state.ended):
-                continue
-            left = 0 if other == shard or other in state.ended else state.free(other)
+        worker, course = self._workers[rank], state.courses[rank]
+        each_us = self.expected_us(state, rank, rank)
+        link_us, answer_us, is_done = self.link_us(rank), worker.answer_us, course.idle_us is not None
+        free_us, left = busy_until_us, 0
+        if free_us is None:
+            held_until_us = self.held_until(state, rank, now_us)
+            free_us = max(held_until_us, course.lot_until_us)
+            if not is_done:
+                # it has gone on since its last report
+                left = min(state.held(rank) - course.begun, (held_until_us - now_us) // each_us)
+                free_us -= left * each_us
+        free = state.free(rank)
+        is_ended = rank in state.ended
+        own_us = 0 if course.joins_lot or course.idle_us is None or not state.held(rank) else course.idle_us + link_us
+        return Machine(
+            free_us=free_us,
+            unit_us=each_us / worker.weight,
+            weight=worker.weight,
+            held=left,
+            open=0 if is_ended else free,
+            loose=free if is_ended else 0,
             # it is given work when it asks next, and hears of it later
-            answer_at_us = max(now_us, state.courses[other].asks_again_us) + self._workers[other].answer_us // 2
-            own_us = self.duration(state, other) or 0
-            done_us = max(answer_at_us, self.free_us(state, other, now_us) + left * own_us)
-            # the owner's work leaves in its own contribution; a helper computes while its own leaves, and sends after
-            # it
-            link_free_us = 0
-            if other != shard:
-                link_free_us = max(self.link_free_us(state, other, done_us), done_us + self.keeps_us(other))
-            found.append(Capacity(done_us, duration, link_free_us, self.link_us(other)))
-        return found
+            told_us=max(now_us, course.asks_again_us) + answer_us // 2,
+            spared_us=spared_us,
+            release_us=max(now_us + answer_us, spared_us),
+            link_us=link_us,
+            link_free_us=max(own_us, course.link_until_us),
+            unsent=(0 if is_done else state.held(rank) - left) + len(course.lot) * course.is_gathering,
+            copy_us=max(copy_us, now_us),
+            joins=is_done or (busy_until_us is not None and self.has_slow_link(rank)),
+        )

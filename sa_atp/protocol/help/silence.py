@@ -8,8 +8,7 @@ from sa_atp.protocol.help.projection import LEAST_SENDING_US, Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.packets.contributions import ContributionMap
 
-OVERDUE = 3.0  # work that takes so many times as long as expected is backed up
-PATIENCE_WITHOUT_HELP = 4  # times as long must a silence be while help is off
+FIRST_PATIENCE = 4  # times as long must a silence be in the first step
 REPEATED = 2  # a lost report is repeated after so many times an answer's time (job/requests.py)
 BEHIND = 2  # steps: the sum of one step may still come down a slow link while the others are in the next
 HEARD_US = 150_000  # a worker that waits for an old sum makes three offers in this time (ledger.LONGEST_POLL_US)
@@ -25,24 +24,18 @@ class Silence:
         self._map = bits
         self._projection = projection
 
-    def backup_from_us(self, state: Step, rank: int, holder: int, *, is_on: bool) -> tuple[int, int]:
-        """When a worker may back up another one's own shard, and that one's lot. Args: is_on: whether help is on."""
+    def backup_from_us(self, state: Step, rank: int, holder: int) -> tuple[int, int]:
+        """When a worker may back up another one's own shard, and that one's lot."""
         course = state.courses[holder]
         link_us = self._projection.link_us(holder) if self._projection.has_slow_link(holder) else 0
         # in the first step no times are known, and workers that joined late have not begun
-        is_known = is_on and not state.is_first
-        least_us = (1 if is_known else PATIENCE_WITHOUT_HELP) * LEAST_SENDING_US
+        least_us = (FIRST_PATIENCE if state.is_first else 1) * LEAST_SENDING_US
         # reports, and the helper's view of what is missing, are as old as answers; and a newer report may have been
         # lost and be repeated: waiting for that is better than a backup that overlaps with the owner's own data
         old_us = (1 + REPEATED) * (self._workers[holder].answer_us + self._workers[rank].answer_us)
         # its data and its report may be queued behind its own contribution
-        own_us = self._projection.due_us(state, holder) + max(
-            self._projection.expected_us(state, rank, holder), least_us
-        )
-        own_us += math.ceil((OVERDUE - 1) * link_us)
-        # the lot leaves after its own contribution, and takes as long again
-        late_us = math.ceil((OVERDUE - 1) * (course.lot_until_us - course.lot_from_us))
-        lot_us = course.lot_until_us + max(late_us, least_us) + math.ceil((OVERDUE - 1) * link_us)
+        late_us = max(self._projection.expected_us(state, rank, holder), least_us) + 2 * link_us
+        own_us, lot_us = self._projection.due_us(state, holder) + late_us, course.lot_until_us + late_us
         if self._has_said_so(state, holder):
             return own_us + self._workers[rank].answer_us, lot_us + old_us
         return own_us + old_us, lot_us + old_us
@@ -55,11 +48,11 @@ class Silence:
         said_us = course.granted_us - self._workers[holder].answer_us
         return course.was_overdue and said_us > self._projection.due_us(state, holder)
 
-    def poll_us(self, state: Step, rank: int, holder: int, now_us: int, *, is_on: bool) -> list[int]:
+    def poll_us(self, state: Step, rank: int, holder: int, now_us: int) -> list[int]:
         """After how long a worker should offer again because of another one's unfinished shard, and lot."""
         course, times = state.courses[holder], []
-        own_us, lot_us = self.backup_from_us(state, rank, holder, is_on=is_on)
-        if course.idle_us is None and holder not in state.ended:
+        own_us, lot_us = self.backup_from_us(state, rank, holder)
+        if course.idle_us is None and (holder not in state.ended or state.held(holder)):
             times.append(_until_us(self._projection.due_us(state, holder), own_us, now_us))
         if course.lot:
             times.append(_until_us(course.lot_until_us, lot_us, now_us))
@@ -74,12 +67,10 @@ class Silence:
             return False
         return now_us - worker.waited_us <= HEARD_US + (1 + REPEATED) * worker.answer_us
 
-    def find(
-        self, state: Step, step: int, rank: int, missing: int, now_us: int, *, is_on: bool
-    ) -> tuple[int, list[int]] | None:
+    def find(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> tuple[int, list[int]] | None:
         """Finds a shard, and micro-batches of it whose owner is silent, for a helper to back up. Returns: None: none.
 
-        Args: missing: contributions that the helper's sums lack (a bitmap). is_on: whether help is on.
+        Args: missing: contributions that the helper's sums lack (a bitmap).
         """
         for holder, course in enumerate(state.courses):
             if holder == rank or (course.idle_us is not None and not course.lot):
@@ -87,7 +78,7 @@ class Silence:
             if self.is_behind(step, holder, now_us):
                 continue
             late: dict[int, list[int]] = {}
-            own_us, lot_us = self.backup_from_us(state, rank, holder, is_on=is_on)
+            own_us, lot_us = self.backup_from_us(state, rank, holder)
             if course.idle_us is None and now_us >= own_us:
                 late[holder] = list(range(state.held(holder)))  # those that it has computed it has not sent either
             if course.lot and now_us >= lot_us:

@@ -18,7 +18,7 @@ def test_nobody_is_told_to_hold_more_than_it_has(measured: list[tuple[float, int
     """Args: measured: for each worker, how long a micro-batch and an answer of the server take."""
     workers = [Worker(Forecast.of(unit_us), answer_us=answer_us) for unit_us, answer_us in measured]
     projection = Projection(workers)
-    advice = Advice(workers, micro_batches, projection, Racks(workers, projection))
+    advice = Advice(workers, micro_batches, projection, Racks(workers))
     for rank in range(len(workers)):
         holds, _ = advice.of(rank)
         assert 0 <= holds <= micro_batches
@@ -30,7 +30,7 @@ def test_a_slow_worker_whose_answers_take_long_holds_all() -> None:
         Worker(Forecast.of(1000.0), answer_us=600_000),
     ]
     projection = Projection(workers)
-    assert Advice(workers, 8, projection, Racks(workers, projection)).of(3)[0] == 8
+    assert Advice(workers, 8, projection, Racks(workers)).of(3)[0] == 8
 
 
 @pytest.mark.parametrize("is_sure", [True, False])
@@ -39,4 +39,12 @@ def test_a_worker_of_unsure_speed_holds_enough_until_its_claim_is_answered(is_su
     workers = [Worker(Forecast.of(100.0), answer_us=600) for _ in range(4)]
     workers[3].forecast = Forecast.of(1000.0, 0.0 if is_sure else 900.0)
     projection = Projection(workers)
-    assert Advice(workers, 8, projection, Racks(workers, projection)).of(3)[0] == (0 if is_sure else 6)
+    assert Advice(workers, 8, projection, Racks(workers)).of(3)[0] == (0 if is_sure else 6)
+
+
+def test_a_worker_whose_contribution_alone_takes_longer_than_the_step_leaves_all_to_others() -> None:
+    workers = [Worker(Forecast.of(6_000.0), answer_us=1_000, send_us=90_000) for _ in range(3)]
+    workers[2].send_us = 400_000
+    projection = Projection(workers)
+    advice = [Advice(workers, 8, projection, Racks(workers)).of(rank) for rank in range(3)]
+    assert advice == [(8, True), (8, True), (0, False)]

@@ -53,7 +53,9 @@ def end_of(found: Sequence[Machine], given_to: Sequence[Sequence[int]]) -> float
     last = 0.0
     for rank, m in enumerate(found):
         own_us = m.own_done_us(given_to[rank][rank])
-        last = max(last, own_us + m.link_us)  # its own leaves together with what it computes for others
+        if given_to[rank][rank]:
+            last = max(last, m.left_us(own_us))  # its own leaves together with what it computes for others
+        last = max(last, m.link_free_us)
         jobs = []
         for shard, split in enumerate(given_to):
             if shard == rank:
@@ -138,3 +140,29 @@ def test_only_helpers_of_the_same_rack(among: tuple[int, ...]) -> None:
     found = [Machine(0, 40, held=10), *(Machine(0, 10, held=10) for _ in range(3))]
     made = plan.make(found, helpers=[among, *[range(4)] * 3])
     assert {rank for rank, part in enumerate(made.parts) if part} == set(among) - {0}
+
+
+def test_a_contribution_that_would_be_the_last_on_a_slow_link_is_left_to_others() -> None:
+    found = [
+        Machine(0, 10, held=10, link_us=20),
+        Machine(0, 10, held=10, link_us=20),
+        Machine(0, 10, held=10, link_us=900),
+    ]
+    made = plan.make(found)
+    assert made.own == [10, 10, 0]
+    assert made.end_us == 150 + 20
+
+
+def test_pieces_that_nobody_holds_are_done_by_helpers_whatever_that_saves() -> None:
+    found = [Machine(0, 10, loose=4), Machine(0, 10, held=2)]
+    made = plan.make(found, better_by_us=1000)
+    assert made.parts == [{0: 3}, {0: 1}]
+
+
+def test_what_a_stopped_worker_has_begun_is_copied_if_that_is_sooner() -> None:
+    found = [Machine(1000, 10, held=3, unsent=2, copy_us=60), Machine(50, 10), Machine(50, 10)]
+    made = plan.make(found)
+    assert made.own[0] == 0
+    assert [part.get(0, 0) for part in made.parts] == [0, 3, 2]
+    made = plan.make([Machine(70, 10, held=3, unsent=2, copy_us=60), *found[1:]])
+    assert made.own[0] + sum(part.get(0, 0) for part in made.parts) == 3, "it is done before copies would be"

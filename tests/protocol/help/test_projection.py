@@ -3,6 +3,7 @@
 import pytest
 
 from sa_atp.protocol.help.belief import Forecast
+from sa_atp.protocol.help.plan import NEVER_US
 from sa_atp.protocol.help.progress import Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US, Projection
 
@@ -21,10 +22,15 @@ def idle(state: Step, *ranks: int) -> Step:
     return state
 
 
+def link_free_us(projection: Projection, state: Step, rank: int) -> int:
+    return projection.machine(state, rank, NOW_US, 0, NEVER_US).link_free_us
+
+
 def test_results_of_helping_leave_after_ones_own_contribution() -> None:
     projection, state = Projection(workers(SEND_US, SEND_US)), idle(Step.begin(2, 4, 0), 0)
-    assert projection.link_free_us(state, 0, 0) == NOW_US + SEND_US
-    assert projection.link_free_us(state, 1, 2 * NOW_US) == 2 * NOW_US + SEND_US, "when that is computed"
+    assert link_free_us(projection, state, 0) == NOW_US + SEND_US
+    computing = projection.machine(state, 1, NOW_US, 0, NEVER_US)
+    assert (computing.link_free_us, computing.joins) == (0, False), "it leaves when that is computed"
 
 
 @pytest.mark.parametrize(
@@ -42,21 +48,7 @@ def test_a_link_that_is_not_slow_counts_with_its_shortest_time(took_us: tuple[in
     projection, state = Projection([worker]), idle(Step.begin(1, 4, 0), 0)
     assert not projection.has_slow_link(0)
     assert projection.link_us(0) == counts_us
-    assert projection.link_free_us(state, 0, 0) == (NOW_US + counts_us if counts_us else 0)
-
-
-@pytest.mark.parametrize(("answer_us", "waits_us"), [(SEND_US // 2, SEND_US // 2), (2 * SEND_US, 0)])
-def test_a_lot_waits_for_an_answer_that_takes_less_than_sending(answer_us: int, waits_us: int) -> None:
-    projection, state = (
-        Projection([Worker(Forecast.of(EACH_US), send_us=SEND_US, answer_us=answer_us)]),
-        Step.begin(1, 4, 0),
-    )
-    state.owner[0] = [-1] * 4  # it has nothing of its own to send
-    state.ended.add(0)
-    state.courses[0].idle_us = NOW_US
-    (other,) = projection.capacities_of_others(state, -1, -1, range(1), NOW_US)
-    done_us = other.free_us + EACH_US
-    assert other.finish_us(done_us) == max(done_us, other.free_us + waits_us) + SEND_US
+    assert link_free_us(projection, state, 0) == NOW_US + counts_us
 
 
 def learnt(*took_us: int) -> Worker:
@@ -98,23 +90,23 @@ def test_a_sent_lot_keeps_the_link_busy_once() -> None:
     state.courses[0].lot_until_us = NOW_US + EACH_US
     state.courses[1].lot_until_us = NOW_US + EACH_US  # and has nothing to send
     for _ in range(2):
-        projection.note_sending(state, 0, 0)
-        projection.note_sending(state, 1, 0)
-        assert projection.link_free_us(state, 0, 0) == NOW_US + 2 * SEND_US
-        assert projection.link_free_us(state, 1, 0) == NOW_US + SEND_US
+        projection.note_sending(state, 0)
+        projection.note_sending(state, 1)
+        assert link_free_us(projection, state, 0) == NOW_US + 2 * SEND_US
+        assert link_free_us(projection, state, 1) == NOW_US + SEND_US
     state.courses[0].is_gathering = True
     state.courses[0].lot_until_us = NOW_US + 3 * SEND_US
-    projection.note_sending(state, 0, 0)
-    assert projection.link_free_us(state, 0, 0) == NOW_US + 4 * SEND_US, "computed when the link was free"
+    projection.note_sending(state, 0)
+    assert link_free_us(projection, state, 0) == NOW_US + 4 * SEND_US, "computed when the link was free"
 
 
 def test_a_contribution_that_joins_the_lot_does_not_delay_it() -> None:
     projection, state = Projection(workers(SEND_US)), idle(Step.begin(1, 4, 0), 0)
     state.courses[0].joins_lot = state.courses[0].is_gathering = True
     state.courses[0].lot_until_us = NOW_US + EACH_US
-    assert projection.link_free_us(state, 0, 0) == 0
-    projection.note_sending(state, 0, 0)
-    assert projection.link_free_us(state, 0, 0) == NOW_US + EACH_US + SEND_US
+    assert link_free_us(projection, state, 0) == 0
+    projection.note_sending(state, 0)
+    assert link_free_us(projection, state, 0) == NOW_US + EACH_US + SEND_US
 
 
 @pytest.mark.parametrize("held", [0, 1])
@@ -122,14 +114,25 @@ def test_an_owner_stopped_before_it_began_has_no_contribution_to_send(held: int)
     projection, state = Projection(workers(SEND_US)), idle(Step.begin(1, 4, 0), 0)
     state.owner[0][held:] = [-1] * (4 - held)
     state.ended.add(0)
-    assert projection.link_free_us(state, 0, 0) == (NOW_US + SEND_US if held else 0)
+    assert link_free_us(projection, state, 0) == (NOW_US + SEND_US if held else 0)
 
 
-def test_helpers_results_leave_after_their_own_contribution() -> None:
-    projection, state = Projection(workers(SEND_US, SEND_US)), Step.begin(2, 4, NOW_US)
-    for course in state.courses:
-        course.began_us = NOW_US
-    state.owner[0][2:] = [-1, -1]
-    owner, other = projection.capacities_of_others(state, -1, 0, range(2), NOW_US)
-    assert owner.finish_us(owner.free_us + 2 * EACH_US) == NOW_US + 4 * EACH_US + SEND_US
-    assert other.finish_us(other.free_us + 2 * EACH_US) == NOW_US + 4 * EACH_US + 2 * SEND_US
+def test_an_owner_gives_up_at_once_what_nobody_holds_and_later_what_it_holds() -> None:
+    slow = Worker(Forecast.of(EACH_US), answer_us=EACH_US)
+    projection, state = Projection([slow]), Step.begin(1, 8, NOW_US)
+    state.courses[0].began_us = state.courses[0].newest_us = NOW_US
+    state.courses[0].begun, state.courses[0].is_computing = 1, True
+    state.owner[0][4:] = [-1] * 4
+    machine = projection.machine(state, 0, NOW_US, 0, NEVER_US)
+    assert (machine.free_us, machine.held, machine.open, machine.unsent) == (NOW_US + EACH_US, 3, 4, 1)
+    assert (machine.spared_us, machine.release_us) == (0, NOW_US + EACH_US)
+    state.ended.add(0)
+    machine = projection.machine(state, 0, NOW_US, 0, NEVER_US)
+    assert (machine.open, machine.loose) == (0, 4)
+
+
+def test_a_worker_that_has_not_begun_the_step_is_not_free() -> None:
+    """It may have stopped in the step before; it is expected to take as much longer as it is late already."""
+    projection, state = Projection([Worker(Forecast.of(EACH_US))]), Step.begin(1, 4, 0)
+    state.owner[0] = [-1] * 4
+    assert projection.machine(state, 0, NOW_US, 0, NEVER_US).free_us == 2 * NOW_US

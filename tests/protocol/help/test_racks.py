@@ -105,23 +105,6 @@ def test_where_the_leaves_are_not_known_all_help_passes_them() -> None:
     assert ledger.crossed(1) == [SLOW]
 
 
-def test_data_that_waits_in_another_leaf_is_not_late() -> None:
-    """At the root, leaders see nothing of another rack until that rack's leaf is complete."""
-    ledger = Ledger(4, 1, HelpGrade.STEAL)
-    ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
-    for step in range(2):
-        for rank in range(4):
-            sent_us = 200_000 if rank == 3 else 60_000
-            ledger.idle(step, rank, WorkerReport(FAST_US, FAST_US, sent_us=sent_us), step * 1_000_000 + FAST_US)
-    late_of_3 = 0b1000
-    report = WorkerReport(0, 401_000, sent_us=60_000)
-    assert ledger.ask(1, 0, late_of_3, report, 0, 1_401_000, 0.9) is None
-    work = ledger.ask(1, 1, late_of_3, report, 0, 1_401_000, 0.9)
-    assert work is not None
-    assert (work.shard, work.backup) == (3, True)
-    assert ledger.crossed(1) == [], "it is sent anew below the same leaf"
-
-
 SEND_US = 20_000
 OVERDUE_US = FAST_US + 50_000  # its one piece, and the least silence
 
