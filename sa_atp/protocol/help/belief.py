@@ -18,24 +18,21 @@ class Forecast:
 
     error_us: float = 0.0
     """The largest recent difference between a forecast and what came; older ones count less."""
+    mean_us: float | None = None
+    """The forecast for the next step; None: nothing has been measured."""
     _seen: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
 
     @classmethod
     def of(cls, mean_us: float, error_us: float = 0.0) -> "Forecast":
         """Makes a forecast with a known mean and error."""
-        return cls(error_us, deque([mean_us], maxlen=REMEMBERED))
-
-    @property
-    def mean_us(self) -> float | None:
-        """The forecast for the next step; None: nothing has been measured."""
-        return float(median(self._seen)) if self._seen else None
+        return cls(error_us, mean_us, deque([mean_us], maxlen=REMEMBERED))
 
     def note(self, took_us: float, *, is_new_step: bool = True) -> None:
         """Notes a measurement. Args: is_new_step: else it replaces the last one, which was of the same step."""
         if not is_new_step and self._seen:
             self._seen[-1] = took_us
-            return
-        known_us = self.mean_us
-        if known_us is not None:
-            self.error_us = max(KEPT * self.error_us, abs(took_us - known_us))
-        self._seen.append(took_us)
+        else:
+            if self.mean_us is not None:
+                self.error_us = max(KEPT * self.error_us, abs(took_us - self.mean_us))
+            self._seen.append(took_us)
+        self.mean_us = float(median(self._seen))

@@ -105,14 +105,15 @@ def make(
         better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold,
             or may be granted.
     """
-    first = _within(machines, NEVER_US, helpers)
+    busy = [r for r, m in enumerate(machines) if m.held or m.open or m.loose or m.unsent]
+    first = _within(machines, busy, NEVER_US, helpers)
     assert first is not None, "each worker can do its own"
     found, high_us = first, first.end_us
     low_us: float = max(*(m.link_free_us for m in machines), min(m.told_us for m in machines))
     precise_us = max(1.0, min((m.piece_us for m in machines), default=1.0) / PRECISE)
     while high_us - low_us > precise_us:
         middle_us = (low_us + high_us) / 2
-        tried = _within(machines, middle_us, helpers)
+        tried = _within(machines, busy, middle_us, helpers)
         if tried is None:
             low_us = middle_us
         else:
@@ -120,24 +121,34 @@ def make(
     return first if found.end_us + better_by_us >= first.end_us else found
 
 
-def _within(machines: Sequence[Machine], end_us: float, helpers: Sequence[Collection[int]] | None) -> Plan | None:
-    """Returns: a plan whose last contribution leaves by `end_us`; None: list scheduling finds none."""
-    own = [m.own(end_us) for m in machines]
+def _within(
+    machines: Sequence[Machine], busy: Sequence[int], end_us: float, helpers: Sequence[Collection[int]] | None
+) -> Plan | None:
+    """Args: busy: machines that have pieces of their own. Returns: a plan whose last contribution leaves by `end_us`; None:
+    list scheduling finds none.
+    """
+    own = [0] * len(machines)
+    ready: list[float] = [max(m.free_us, m.told_us) for m in machines]
+    link_free_us: list[float] = [m.link_free_us for m in machines]
+    last_us: float = max(link_free_us)
     left: list[tuple[int, int, int]] = []  # (release, shard, pieces)
-    ready, link_free_us = [], []
-    late: set[int] = set()  # workers that would be too late even with what they have begun
-    last_us = 0.0
-    for shard, (m, count) in enumerate(zip(machines, own, strict=True)):
+    at_own: set[int] = set()  # workers that keep to their own, or would be too late even with what they have begun
+    for shard in busy:
+        m = machines[shard]
+        own[shard] = count = m.own(end_us)
         done_us = m.own_done_us(count)
         own_left_us = m.left_us(done_us) if m.unsent or count else m.link_free_us
         if own_left_us > end_us and not count:  # nobody waits for it
             left.append((m.copy_us, shard, m.unsent))
             own_left_us = m.link_free_us
-            late.add(shard)
+            at_own.add(shard)
         last_us = max(last_us, own_left_us)
-        ready.append(max(done_us, m.told_us))
-        link_free_us.append(m.link_free_us if m.joins else own_left_us)
+        ready[shard] = max(done_us, m.told_us)
+        if not m.joins:
+            link_free_us[shard] = own_left_us
         surplus = m.held + m.open - count
+        if surplus:
+            at_own.add(shard)
         free = min(surplus, m.open) + m.loose
         left += [(m.spared_us, shard, free)] if free else []
         held = surplus + m.loose - free
@@ -146,7 +157,7 @@ def _within(machines: Sequence[Machine], end_us: float, helpers: Sequence[Collec
         return None
     parts: list[dict[int, int]] = [{} for _ in machines]
     # a worker helps when its own shard is done
-    helping = [r for r, m in enumerate(machines) if own[r] == m.held + m.open and r not in late] if left else []
+    helping = [r for r in range(len(machines)) if r not in at_own] if left else []
     for release_us, shard, pieces in sorted(left, key=lambda each: (each[0], -machines[each[1]].weight)):
         weight = machines[shard].weight
 

@@ -204,7 +204,10 @@ class Step:
     def held(self, rank: int) -> int:
         """How many micro-batches of its own shard, from the first on, a rank owns."""
         owners = self.owner[rank]
-        return next((m for m, owner in enumerate(owners) if owner != rank), len(owners))
+        for m, owner in enumerate(owners):
+            if owner != rank:
+                return m
+        return len(owners)
 
     def last_free(self, shard: int) -> int:
         """The last micro-batch of a shard without an owner. There must be one."""

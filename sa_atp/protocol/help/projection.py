@@ -107,17 +107,17 @@ class Projection:
         worker, course = self._workers[rank], state.courses[rank]
         each_us = self.expected_us(state, rank, rank)
         link_us, answer_us, is_done = self.link_us(rank), worker.answer_us, course.idle_us is not None
+        held, free = state.held(rank), state.free(rank)
         free_us, left = busy_until_us, 0
         if free_us is None:
             held_until_us = self.held_until(state, rank, now_us)
             free_us = max(held_until_us, course.lot_until_us)
             if not is_done:
                 # it has gone on since its last report
-                left = min(state.held(rank) - course.begun, (held_until_us - now_us) // each_us)
+                left = min(held - course.begun, (held_until_us - now_us) // each_us)
                 free_us -= left * each_us
-        free = state.free(rank)
         is_ended = rank in state.ended
-        own_us = 0 if course.joins_lot or course.idle_us is None or not state.held(rank) else course.idle_us + link_us
+        own_us = 0 if course.joins_lot or course.idle_us is None or not held else course.idle_us + link_us
         return Machine(
             free_us=free_us,
             unit_us=each_us / worker.weight,
@@ -131,7 +131,7 @@ class Projection:
             release_us=max(now_us + answer_us, spared_us),
             link_us=link_us,
             link_free_us=max(own_us, course.link_until_us),
-            unsent=(0 if is_done else state.held(rank) - left) + len(course.lot) * course.is_gathering,
+            unsent=(0 if is_done else held - left) + len(course.lot) * course.is_gathering,
             copy_us=max(copy_us, now_us),
             joins=is_done or (busy_until_us is not None and self.has_slow_link(rank)),
         )

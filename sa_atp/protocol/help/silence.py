@@ -51,6 +51,8 @@ class Silence:
     def poll_us(self, state: Step, rank: int, holder: int, now_us: int) -> list[int]:
         """After how long a worker should offer again because of another one's unfinished shard, and lot."""
         course, times = state.courses[holder], []
+        if course.idle_us is not None and not course.lot:
+            return []
         own_us, lot_us = self.backup_from_us(state, rank, holder)
         if course.idle_us is None and (holder not in state.ended or state.held(holder)):
             times.append(_until_us(self._projection.due_us(state, holder), own_us, now_us))
