@@ -10,14 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 from msgspec.structs import asdict, replace
 
-from sa_atp.basics.arrays import Bitmaps, ByteRows, Headers, Octets
 from sa_atp.protocol.job import failures
 from sa_atp.protocol.job.errors import describe_ranks, narrow_path
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log.event import Log, of_nobody
 from sa_atp.protocol.log.server_events import (
     Fetched,
-    FinishedHere,
     JobEnded,
     JobFailed,
     LeaveAsked,
@@ -52,16 +50,17 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
-from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of
+from sa_atp.protocol.packets.header import first_byte, headers, size_of
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
 from sa_atp.protocol.packets.lateness_messages import AskLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.protocol.packets.spec import HEADER_BYTES, Flag, Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.packets.status_messages import AskStats, Describe, JobStats
-from sa_atp.protocol.rank.compiled.common_case import Kernels, ResultStreams
-from sa_atp.protocol.server import job_status, sums, work_requests
+from sa_atp.protocol.rank.compiled.common_case import Kernels
+from sa_atp.protocol.server import job_status, work_requests
 from sa_atp.protocol.server.admission import Admission
-from sa_atp.protocol.server.job import ALIKE, REPLIES_KEPT, Job, Member, State
+from sa_atp.protocol.server.data_packets import DataPackets
+from sa_atp.protocol.server.job import REPLIES_KEPT, Job, Member, State
 from sa_atp.protocol.server.lookout import Lookout
 from sa_atp.protocol.server.outbox import Outbox
 from sa_atp.protocol.server.registry import OVER
@@ -88,19 +87,23 @@ class ParameterServer:
         log_of: returns, for a job's name, the log that is called with each decision about the job.
         """
         self.settings = settings
-        self._kernels = kernels
-        self._streams: dict[int, ResultStreams] = {}
         self._events: deque[ServerEvent] = deque()
         self._admission = Admission(settings, random_bits, self._events, self._fail, log_of)
         self.jobs = self._admission.jobs
         self.own_ip: str | None = None  # address of the server's socket; tells which tools are on its host
         self.malformed = 0
-        self.foreign = 0
+        self._foreign = 0
         self._out = Outbox()
         self._serving = Serving(self._out, settings.switch_address, aggregates=settings.aggregates)
+        self._data = DataPackets(settings, self.jobs, self._serving, kernels, self._fail)
         self._lookout = Lookout(settings, self.jobs, self._out, self._give_up)
         self._urgent = False  # whether anything but copies of results and signs of life has come since `may_gather`
         self._asked_us: int | None = None  # when the newest request other than a sign of life came
+
+    @property
+    def foreign(self) -> int:
+        """Datagrams and requests of senders that are members of no job, or of an epoch that is over."""
+        return self._foreign + self._data.foreign
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
@@ -135,35 +138,8 @@ class ParameterServer:
         for burst in merged(bursts):
             if burst.data.shape[1] < HEADER_BYTES:
                 self.malformed += len(burst)
-            elif not self._keep_common(burst):
+            elif not self._data.keep_common(burst):
                 self._receive(burst, now_us)
-
-    def _keep_common(self, burst: Burst) -> bool:
-        """Keeps a burst of copies of results. Returns: False: it has other packets, and nothing was done."""
-        job = None if self._kernels is None else self.jobs.get(int(headers(burst.data[:1])["job"][0]))
-        if (
-            self._kernels is None or job is None or job.state is not State.RUNNING or job.recalled
-            or (burst.address != self.settings.switch_address and job.member_at(burst.address) is None)
-        ):  # fmt: skip
-            return False
-        known = self._streams.get(job.number)
-        if known is None or known.epoch != job.epoch:
-            known = self._streams[job.number] = ResultStreams(
-                self._kernels, job=job.number, epoch=job.epoch, fan_in=job.fan_in, lanes=job.lanes,
-                contribution_bits=job.contribution_bits,
-            )  # fmt: skip
-        streams = known.find(burst.data)
-        if streams is None:
-            return False
-        lanes = lanes_of(burst.data, job.contribution_bits)
-        for stream in streams:
-            rows = slice(stream.start, stream.end)
-            if not stream.collided and job.sums.keep_stream(stream.seq, stream.exponent, stream.tag, lanes[rows]):
-                job.stats.results_kept += stream.end - stream.start
-            else:
-                packets = burst.data[rows]
-                self._on_packets(Kind.RESULT, job.number, headers(packets), packets, burst.address)
-        return True
 
     def _receive(self, burst: Burst, now_us: int) -> None:
         head = headers(burst.data)
@@ -181,75 +157,9 @@ class ParameterServer:
                 continue
             for number in np.unique(head["job"][of_kind]):
                 rows = of_kind[head["job"][of_kind] == number]
-                self._on_packets(kind, int(number), head[rows], burst.data[rows], burst.address)
+                self._data.take(kind, int(number), head[rows], burst.data[rows], burst.address)
             if kind is not Kind.RESULT:
                 self._asked_us = now_us
-
-    def _on_packets(self, kind: Kind, number: int, head: Headers, packets: ByteRows, address: Address) -> None:
-        job = self.jobs.get(number)
-        if job is None or job.state is not State.RUNNING:
-            self.foreign += len(head)
-            return
-        if address != self.settings.switch_address and job.member_at(address) is None:
-            job.stats.foreign += len(head)
-            return
-        current = head["epoch"] == job.epoch
-        if not current.all():
-            job.stats.stale += int((~current).sum())
-            head, packets = head[current], packets[current]
-        if kind is Kind.PROBE:
-            for row in head:
-                self._serving.answer_probe(job, row)
-            return
-        fan_in = job.sums.fan_in
-        bits = bitmaps(packets, job.contribution_bits).astype(np.uint64)
-        if kind is Kind.RESULT:
-            sound = (bits == fan_in).all(axis=1)
-        else:
-            sound = bits.any(axis=1) & ~(bits & ~fan_in).any(axis=1)
-        if not sound.all():
-            job.stats.malformed += int((~sound).sum())
-            head, bits, packets = head[sound], bits[sound], packets[sound]
-        if not len(head):
-            return
-        if kind is Kind.RESULT:
-            outcome = job.sums.keep(head, lanes_of(packets, job.contribution_bits))
-            news = outcome == sums.COMPLETED
-            job.stats.results_kept += int(news.sum())
-            job.stats.duplicates += int(np.isin(outcome, (sums.KNOWN, sums.PASSED)).sum())
-            if job.recalled:
-                self._serving.serve_recalled(job, head["seq"][news])
-        else:
-            outcome = job.sums.add(head, bits, lanes_of(packets, job.contribution_bits))
-            self._after_adding(job, head, bits, outcome)
-        job.stats.beyond += int((outcome == sums.BEYOND).sum())
-
-    def _after_adding(self, job: Job, head: Headers, bits: Bitmaps, outcome: Octets) -> None:
-        stats = job.stats
-        completed = outcome == sums.COMPLETED
-        stats.added += int(((outcome == sums.ADDED) | completed).sum())
-        stats.duplicates += int(np.isin(outcome, (sums.DUPLICATE, sums.KNOWN, sums.PASSED)).sum())
-        stats.overlaps += int((outcome == sums.OVERLAP).sum())
-        if (outcome == sums.MISMATCH).any():
-            found = int(np.flatnonzero(outcome == sums.MISMATCH)[0])
-            ranks = job.ranks_behind([job.map.lowest_rank(number_of(bits[found]))])
-            self._fail(
-                job, "mismatch", ranks,
-                f"{describe_ranks(ranks)} sums something else than the others at fragment {int(head['seq'][found])}: "
-                f"{ALIKE}",
-            )  # fmt: skip
-            return
-        if completed.any():
-            stats.finished_here += int(completed.sum())
-            seqs = head["seq"][completed]
-            job.log(FinishedHere(int(seqs[0]), int(seqs[-1]), len(seqs)))
-            self._serving.fan_out(job, job.sums.complete(seqs))
-        known = (outcome == sums.KNOWN) & (head["flags"] & Flag.ON_BEHALF == 0)
-        if known.any() and not job.seats:  # with seats, bits do not name the sender; it will ask for the lost result
-            # the sender would not send again if it had the result
-            senders = np.array([job.map.lowest_rank(number_of(b)) for b in bits[known]])
-            for rank in np.unique(senders):
-                self._serving.serve(job, int(rank), head["seq"][known][senders == rank])
 
     # --- control messages ---------------------------------------------------------------------------------------------
 
@@ -272,7 +182,7 @@ class ParameterServer:
                         self.jobs, request, len(packet), now_us, known=known, switch=self._switch
                     )
                     sent = self._reply(address, head, answer, len(packet))
-                    self.foreign += not known
+                    self._foreign += not known
                     self.malformed += known and not sent
                 case _:
                     self._on_request(head, request, address, now_us, room=len(packet))
@@ -288,7 +198,7 @@ class ParameterServer:
         # a server that was restarted may have begun at the number that the epoch had before: one time in 256
         is_earlier = job is not None and isinstance(request, Alive) and not job.sums.reaches(request.oldest)
         if job is None or member is None or int(head["epoch"]) != job.epoch or is_earlier:
-            self.foreign += 1
+            self._foreign += 1
             if int(head["seq"]):
                 known, was_member = (None, False) if job is None else job.failure_of(int(head["epoch"]), address)
                 self._reply(address, head, known or Failure(reason="restarted"), None if was_member else room)
