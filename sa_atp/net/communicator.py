@@ -23,7 +23,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
 from sa_atp.net.helping import Helping
-from sa_atp.net.host_leaf.for_rank import leaf_for
+from sa_atp.net.host_leaf.for_rank import leaf_for, say_unused
 from sa_atp.net.host_leaf.meeting import Leaf
 from sa_atp.net.host_leaf.way import Way
 from sa_atp.net.logs import writing
@@ -156,6 +156,8 @@ def connect(
             f"{where} carries {carried} bytes, and packets of {joining.membership.lanes} lanes are "
             f"{needed} bytes long: raise the MTU of the interface, or use fewer lanes"
         )
+    if leaf is not None and not joining.membership.by_leaf:
+        say_unused(job)
     return Communicator(joining.membership, driver, limits, kernels, decisions, leaf)
 
 

@@ -162,7 +162,10 @@ def test_ranks_of_a_host_send_one_sum_up_also_after_their_leaf_was_killed(
     for_rank._started.clear()
 
 
-def test_a_job_goes_on_without_a_leaf_that_cannot_take_it(above: Above, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_goes_on_without_a_leaf_that_cannot_take_it(
+    above: Above, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(for_rank.VARIABLE, "leaf")
     nowhere = Ports((LOOPBACK, 9), (LOOPBACK, 9), 9)
     meeting = Meeting(above.address, nowhere)
     try:
@@ -171,6 +174,7 @@ def test_a_job_goes_on_without_a_leaf_that_cannot_take_it(above: Above, monkeypa
             all_reduce(ranks)
     finally:
         meeting.close()
+    assert capsys.readouterr().err.count("job 'job' does not use the leaf of this host") == 2
     assert f"the leaf at {LOOPBACK}:9 is not used, its ranks send to the switch above" in above.log.read_text()
 
 

@@ -56,6 +56,16 @@ def leaf_for(server: Address) -> Leaf | None:
         return None
 
 
+def say_unused(job: str) -> None:
+    """Says that a job has no use for the host's leaf, if the environment asks for one."""
+    if os.environ.get(VARIABLE) == "leaf":
+        say(
+            f"sa-atp: {VARIABLE}=leaf: job {job!r} does not use the leaf of this host: this rank sends to the switch "
+            "above. A leaf takes two or more of the job's ranks on the host, one switch above, no seats, and a parameter "
+            "server that reaches it"
+        )
+
+
 def start_again(server: Address, ports: Ports) -> None:
     """Starts the host's leaf anew, at the same ports, where it has ended; does not wait for it. Called now and then."""
     with meeting.only_one_starts(server) as may_start:

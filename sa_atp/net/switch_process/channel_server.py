@@ -135,8 +135,8 @@ class ChannelServer:
             data = b""
         port = self._silent.pop(peer, None)
         hello = Hello.decode(data)
-        if hello is not None and ((hello.above is None, not given) != (not self._has_lines, not self._has_lines)):
-            hello = None
+        if hello is not None and (hello.above is not None, bool(given)) != (self._has_lines, self._has_lines):
+            hello = None  # a leaf is asked with a switch above and a line, any other switch without
         if port is None or hello is None or not self._give(peer, port, hello, given[0] if given else -1):
             for each in given:
                 os.close(each)
