@@ -206,7 +206,7 @@ def installer() -> list[str]:
     prefix = Path(sys.prefix)
     if (prefix / "pipx_metadata.json").is_file():
         return ["pipx", "inject", prefix.name]
-    if (prefix / "uv-receipt.toml").is_file() or importlib.util.find_spec("pip") is None:
+    if (prefix / "uv-receipt.toml").is_file() or not any(metadata.distributions(name="pip")):
         return ["uv", "pip", "install", "--python", sys.executable]
     return [sys.executable, "-m", "pip", "install"]
 
