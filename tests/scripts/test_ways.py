@@ -176,14 +176,14 @@ def test_an_extra_that_is_left_out(ways: Checkout) -> None:
     stamp = ways.venv / ".sa-atp-installed"
     assert ways.run("scripts/test", "--without", "shell", "--only", "machine").returncode == 0
     assert [line.split()[1:] for line in stamp.read_text().splitlines()] == [
-        ["torch", "report", "notebook", "traces", "cluster", "dev"]
+        ["torch", "report", "notebook", "traces", "cluster", "docs", "dev"]
     ]
     assert ways.run("scripts/test", "--only", "machine").returncode == 0
-    assert ["torch", "report", "notebook", "traces", "cluster", "shell", "dev"] in [
+    assert ["torch", "report", "notebook", "traces", "cluster", "shell", "docs", "dev"] in [
         line.split()[1:] for line in stamp.read_text().splitlines()
     ]
     wrong = ways.run("scripts/test", "--without", "shells")
-    said = "[setup] --without shells: expected one of torch report notebook traces cluster shell dev\n"
+    said = "[setup] --without shells: expected one of torch report notebook traces cluster shell docs dev\n"
     assert (wrong.returncode, wrong.stderr) == (2, said)
 
 
