@@ -1,7 +1,6 @@
 """`sa-atp leaf`: a leaf switch for the ranks of this host."""
 
 import argparse
-import json
 import signal
 import threading
 from typing import Any
@@ -40,17 +39,14 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.folders import cache_folder
+    from sa_atp.cli.parts import switch_loop
     from sa_atp.net import job_status
     from sa_atp.net.clock import now_us
     from sa_atp.net.communicator import parse_address
-    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.host_leaf.meeting import Meeting, Ports
     from sa_atp.net.shared_memory import handshake
     from sa_atp.net.sockets.ports import Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
-    from sa_atp.net.watching import door, looking
-    from sa_atp.net.watching.of_switch import of_switch
-    from sa_atp.net.watching.states import SwitchState
     from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError
     from sa_atp.switches.control.fabric import LINK_UP_PORT, RANKS_PORT
     from sa_atp.switches.embedded.device import Device
@@ -87,9 +83,6 @@ def run(options: argparse.Namespace) -> int:
         grpc = int(server.address.rpartition(":")[2])
         meeting = Meeting(above, Ports(ranks.address, up.address, grpc))
 
-        def state() -> SwitchState:
-            return door.between_turns(loop.call, lambda: of_switch(loop, server.address))
-
         def watch() -> None:
             while not over.wait(LOOK_S):
                 if options.unused_for is not None and meeting.unused_s() > options.unused_for:
@@ -97,24 +90,11 @@ def run(options: argparse.Namespace) -> int:
 
         watcher = threading.Thread(target=watch, name="sa-atp-leaf-unused", daemon=True)
         watcher.start()
-        with (
-            door.telling(state),
-            metrics_option.serving(options.metrics, lambda: looking.put_together([state()])) as metrics,
-        ):
-            say("below udp://{}:{}; results come to {}:{}, P4Runtime on {}".format(*above, *up.address, server.address))
-            freeze_loaded_objects()
-            ready = {"ready": True, "grpc": server.address, "udp": list(up.address), "metrics": metrics}
-            print(json.dumps(ready), flush=True)
-            loop.run()
+        say("below udp://{}:{}; results come to {}:{}, P4Runtime on {}".format(*above, *up.address, server.address))
+        switch_loop.serve(loop, server.address, list(up.address), metrics=options.metrics, say=say)
         over.set()
         watcher.join()
         meeting.close()
-        arrived, left, _ = loop.packet_counts()
-        dropped = [each.total() for each in loop.drops()]
-        loop.close()
-    say(f"{arrived} packets arrived, {left} left")
-    if dropped:
-        say(f"dropped: {'; '.join(dropped)}")
     return 0
 
 

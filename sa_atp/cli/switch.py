@@ -1,7 +1,6 @@
 """`sa-atp switch`: the embedded P4 target as a process."""
 
 import argparse
-import json
 import re
 import signal
 from pathlib import Path
@@ -131,13 +130,10 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.folders import cache_folder, make_folder
+    from sa_atp.cli.parts import switch_loop
     from sa_atp.net.clock import now_us
-    from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
-    from sa_atp.net.watching import door, looking
-    from sa_atp.net.watching.of_switch import of_switch
-    from sa_atp.net.watching.states import SwitchState
     from sa_atp.switches.embedded.device import Device
     from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
     from sa_atp.switches.p4runtime.rpc import check_address
@@ -191,25 +187,7 @@ def run(options: argparse.Namespace) -> int:
         say(
             f"P4Runtime on {server.address}; ports {', '.join(f'{n} ({p.describe()})' for n, p in ports.items()) or 'none'}"
         )
-
-        def state() -> SwitchState:
-            return door.between_turns(loop.call, lambda: of_switch(loop, server.address))
-
-        with (
-            door.telling(state),
-            metrics_option.serving(options.metrics, lambda: looking.put_together([state()])) as metrics,
-        ):
-            freeze_loaded_objects()
-            # a line for the parent process
-            ready = {"ready": True, "grpc": server.address, "udp": udp, "metrics": metrics}
-            print(json.dumps(ready), flush=True)
-            loop.run()
-        dropped = [each.total() for each in loop.drops()]
-        arrived, left, lost = loop.packet_counts()
-        loop.close()
-        say(f"{arrived} packets arrived, {left} left, {lost} were for ports that are not attached")
-        if dropped:
-            say(f"dropped: {'; '.join(dropped)}")
+        switch_loop.serve(loop, server.address, udp, metrics=options.metrics, say=say)
     return 0
 
 

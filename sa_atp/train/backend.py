@@ -336,7 +336,7 @@ for _name in (*COLLECTIVES, *POINT_TO_POINT, *OTHERS):
 
 
 def register() -> None:
-    """Registers the backend with torch.distributed, once, for GPUs whether there is one or not.
+    """Registers the backend with torch.distributed, once, for tensors on the CPU and on GPUs.
 
     Looking for a GPU would start its driver, and a process that is forked later could not use CUDA any more.
     """

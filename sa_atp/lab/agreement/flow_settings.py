@@ -28,8 +28,8 @@ _TREE = ("topology.kind=two-level",)
 _FOUR_RACKS = (*_TREE, *_SIXTEEN, "topology.racks=4")
 _SLOW_LINK = ("topology.link_mbps=20",)
 _UNEQUAL = ("topology.worker_mbps=[40,40,20,10]",)
-# In flows, others begin to do the work of the worker behind the slowest link. It falls behind them then, once, by the time
-# of a sum on its link, which is not to count as a step's.
+# In the flow model, other workers take over the shard of the worker behind the slowest link. That worker then falls behind
+# them once, by the time that a sum takes down its link. More steps keep this delay from counting as part of each step.
 _LONGER = ("run.steps=18",)
 _FAR = ("topology.delay_us=2000",)
 

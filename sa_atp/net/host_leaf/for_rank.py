@@ -1,4 +1,4 @@
-"""Which leaf a rank uses: the one of its host, which it starts where several ranks share each of several hosts."""
+"""Finds the leaf switch of a rank's host, and starts it where several ranks share each of several hosts."""
 
 import contextlib
 import json

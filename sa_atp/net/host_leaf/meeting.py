@@ -1,4 +1,4 @@
-"""Where the ranks of a host find their leaf: a Unix socket, named after the user and the parameter server.
+"""The Unix socket at which ranks find the leaf switch of their host. Its name has the user and the parameter server.
 
     rank                                leaf
       connects                  ──>
@@ -142,7 +142,7 @@ class Meeting:
             peer.send(self._answer)
 
     def _part_from(self, peer: socket.socket) -> None:
-        """A rank has ended; one that says something is not heard."""
+        """Closes the connection of a rank that has ended, or has said anything."""
         self._selector.unregister(peer)
         self._ranks.discard(peer)
         peer.close()

@@ -32,7 +32,7 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True)
 class HostLeaf:
-    """A leaf that ranks have on their own host. (protocol section 4.8)"""
+    """A leaf switch that runs on the host of its ranks. (protocol section 4.8)"""
 
     ip: str
     """The host's address, which is that of its ranks."""
