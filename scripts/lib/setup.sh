@@ -160,7 +160,8 @@ watched() {
             continue
         fi
         [[ $status == 0 ]] || break
-        last="$line"
+        last="${line#"${line%%[! ]*}"}"
+        [[ ${#last} -le 60 ]] || last="${last:0:60}..."
         LOG+="$line"$'\n'
         if [[ $line =~ ^\ *Downloading\ ([^ ]+)\ (\(([0-9]+)[0-9.]*\ (MB|GB)\)) ]]; then
             [[ ${BASH_REMATCH[4]} == MB && ${BASH_REMATCH[3]} -lt $LARGE_MB ]] ||
