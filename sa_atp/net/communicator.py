@@ -42,7 +42,7 @@ from sa_atp.protocol.job.errors import RefusedError, TransportError, narrow_path
 from sa_atp.protocol.job.membership import Joining, JoinRequest, Membership
 from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.log.event import Log, nobody
-from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.protocol.packets.control import CutOff, Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.lateness_messages import JobLateness
@@ -75,6 +75,7 @@ def connect(
     micro_batches: int = 1,
     help: str = "none",
     seats: int = 0,
+    cut_off: CutOff | None = None,
     timeout_s: float = 30.0,
     operation_timeout_s: float = 60.0,
     server_timeout_s: float = 10.0,
@@ -91,6 +92,7 @@ def connect(
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
+        cut_off: when the seats of a step close; None: when all are taken. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
         answer_timeout_s: how long to wait for the server alone, where that is less.
         operation_timeout_s: how long a sum may make no progress before it fails.
@@ -110,7 +112,7 @@ def connect(
         raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}") from None
     request = JoinRequest(
         job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
-        agree=agree or {},
+        cut_off=cut_off, agree=agree or {},
     )  # fmt: skip
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),

@@ -6,87 +6,23 @@ are. So all workers have the same measurements, and decide the same sizes for th
 trip.
 """
 
-import contextlib
-import functools
-import operator
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.net.promise import add_inline_callback
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
-from sa_atp.protocol.help.progress import SendProgress
-from sa_atp.steps.step import Host, PendingSum, Stepper, Steps, Workload
+from sa_atp.steps.step import Host, Stepper, Steps, Workload
 from sa_atp.steps.step_record import StepRecord
+from sa_atp.steps.sum_pair import SumPair
 
 # A worker's numbers: samples of its shard that it computed, and microseconds in two halves of 16 bits. Sums of such
 # whole numbers are exact, as long as a worker contributes a few times in a step (see steps/workloads/exact.py).
 NUMBERS = 3
 _HALF = 1 << 16
-
-
-class MeasuredSum:
-    """The gradient's sum and that of the measurements, as one pending sum (see step.PendingSum)."""
-
-    def __init__(self, gradient: Any, measured: Any) -> None:
-        self.gradient = gradient
-        self.measured = measured
-        self.future: Future[Values] = Future()
-        self._left = 2
-        self._lock = threading.Lock()  # the connection's thread may complete one sum while this one adds callbacks
-        for each in (gradient, measured):
-            add_inline_callback(each.future, self._on_done)
-
-    def _on_done(self, future: "Future[Values]") -> None:
-        error = future.exception()
-        with self._lock:
-            self._left -= 1
-            over = self._left == 0
-        with contextlib.suppress(InvalidStateError):  # the other sum has failed before
-            if error is not None:
-                self.future.set_exception(error)
-            elif over:
-                self.future.set_result(self.gradient.future.result())
-
-    @property
-    def _pending(self) -> list[PendingSum]:
-        return [each for each in (self.gradient, self.measured) if not each.future.done()]
-
-    @property
-    def missing_bits(self) -> int | None:
-        """Contributions that either sum lacks; None: not known."""
-        known = [each.missing_bits for each in self._pending if each.missing_bits is not None]
-        return functools.reduce(operator.or_, known) if known else None
-
-    @property
-    def overtaken(self) -> bool:
-        overtaken: bool = self.gradient.overtaken
-        return overtaken
-
-    @property
-    def progress(self) -> SendProgress | None:
-        progress: SendProgress | None = self.gradient.progress
-        return progress
-
-    @property
-    def sending(self) -> tuple[tuple[int, int], ...]:
-        sending: tuple[tuple[int, int], ...] = self.gradient.sending
-        return sending
-
-    @property
-    def sent_share(self) -> float:
-        share: float = self.gradient.sent_share
-        return share
-
-    @property
-    def finished(self) -> Any:
-        """The gradient's sum as integers; see net.session.Sum."""
-        return self.gradient.finished
 
 
 class MeasuringHost:
@@ -101,28 +37,26 @@ class MeasuringHost:
         self._nothing = np.zeros(NUMBERS * host.membership.world_size, np.float32)
         self._noted: dict[int, tuple[int, int]] = {}  # contribution: samples, microseconds
 
-    def begin(self, values: int, key: object = "gradient") -> MeasuredSum:
+    def begin(self, values: int, key: object = "gradient") -> SumPair:
         self._noted.clear()
         gradient = self._host.begin(values, key)
-        return MeasuredSum(gradient, self._host.begin(NUMBERS * self.membership.world_size, ("measured", key)))
+        return SumPair(gradient, self._host.begin(NUMBERS * self.membership.world_size, ("measured", key)))
 
     def note_measurement(self, bit: int, samples: int, took_us: int) -> None:
         """Notes the time of a micro-batch of the worker's own shard, to be summed when that is contributed."""
         self._noted[bit] = samples, took_us
 
-    def contribute(self, sum_: MeasuredSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
+    def contribute(self, sum_: SumPair, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         noted = [found for bit, found in self._noted.items() if bit & bits]
         numbers = [self._nothing] * (len(parts) - 1) + [np.zeros_like(self._nothing)]
         samples, took_us = (sum(column) for column in zip(*noted, strict=True)) if noted else (0, 0)
         at = NUMBERS * self.membership.rank
         numbers[-1][at : at + NUMBERS] = samples, took_us // _HALF, took_us % _HALF
-        self._host.contribute(
-            sum_.measured, numbers, bits, on_behalf=on_behalf
-        )  # the small one first, or it would wait
+        self._host.contribute(sum_.beside, numbers, bits, on_behalf=on_behalf)  # the small one first, or it would wait
         self._host.contribute(sum_.gradient, parts, bits, on_behalf=on_behalf)
 
-    def probe(self, sum_: MeasuredSum) -> None:
-        for each in sum_._pending[:1]:
+    def probe(self, sum_: SumPair) -> None:
+        for each in sum_.pending[:1]:
             self._host.probe(each)
 
 
@@ -165,7 +99,7 @@ class DealtStepper(Stepper):
         self.deal = Deal(self.orchestrator.sizes, self.micro_batches)
         record, sum_ = yield from super().run(step)
         record.samples = self.deal.sizes[self.rank]
-        numbers, sizes = sum_.measured.future.result(), self.deal.sizes
+        numbers, sizes = sum_.beside.future.result(), self.deal.sizes
         self.orchestrator.decide_once(numbers.tobytes(), lambda: measurements(numbers, sizes))
         return record, sum_
 

@@ -16,7 +16,7 @@ from sa_atp.lab.backends.worker_process import Checker
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.parameters import simulated as parameter_sim
-from sa_atp.lab.plans.capabilities import check_networks, check_settings, network_of, too_many_for_packets
+from sa_atp.lab.plans.capabilities import check_settings, network_of, too_many_for_packets
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
@@ -45,7 +45,6 @@ SWITCH = "embedded"  # the target whose pipelines simulated switches run
 def check(plan: Plan) -> None:
     """Raises: UserError."""
     check_settings(plan, "sim")
-    check_networks(plan)
     by_server = [p for p in plan.run.policies if policies.find(p).family is policies.Family.PARAMETERS]
     if by_server and not plan.network.is_perfect:
         raise UserError(
@@ -215,6 +214,7 @@ class _PacketRank:
                 micro_batches=plan.job.micro_batches,
                 help_grade=self.policy.help_grade(plan),
                 seats=self.policy.seats(plan),
+                cut_off=self.policy.cut_off(plan),
             ),
             world.server_address,
             world.random,

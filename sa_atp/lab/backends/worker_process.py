@@ -35,7 +35,6 @@ from sa_atp.lab.runs.tasks import (
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
-from sa_atp.protocol.packets.control import Seated
 from sa_atp.steps.device import Device
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.real_time import CommunicatorHost, run_step
@@ -97,6 +96,7 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         micro_batches=plan.job.micro_batches,
         help=policy.help_grade(plan).value,
         seats=policy.seats(plan),
+        cut_off=policy.cut_off(plan),
         log=task.get("log"),
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:
@@ -128,15 +128,10 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def _meet(comm: Communicator) -> None:
-    """A barrier: waits for all workers of a sum (with seats, for the first ones). Raises: TransportError."""
-    nothing = np.zeros(1, np.float32)
-    if not comm.membership.seats:
-        comm.all_reduce(nothing)
-        return
-    sum_, step = comm.begin(1), comm.helping.begin_step()
-    seated = comm.take_seat(step).result()
-    if isinstance(seated, Seated):
-        comm.contribute(sum_, [nothing], comm.membership.map.bits_of_seat(seated.seat))
+    """A barrier: waits for all workers; with fewer seats than workers, for the first ones. Raises: TransportError."""
+    member, sum_ = comm.membership, comm.begin(1)
+    if bits := member.map.bits_of_seat(member.rank) & member.fan_in:
+        comm.contribute(sum_, [np.zeros(1, np.float32)], bits)
     sum_.future.result()
 
 

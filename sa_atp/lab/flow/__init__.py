@@ -5,7 +5,6 @@ fabric        a star or a tree of two levels: the links between workers and the 
 queues        transfers that share links first come first served: for parameters on a server
 aggregation   the transfer of one sum: contributions up, results down at the pace of the slowest contribution, windows,
               leaves (sum_paths: its links; stream: its contributions; sum_progress: how far all are)
-cut_off       a switch's deadline for a sum: which contributions are in it
 sums          the arithmetic of a sum, bit for bit that of packets
 job           a job's sums; flow_worker: the workers on which steps run; help_groups: the ledger's answers
 workloads     one model for all workers of a process, or gradients of a size without values

@@ -120,12 +120,6 @@ class Aggregation:
         self._update_soon()
         return stream
 
-    def close(self) -> None:
-        """The sum waits for no further contribution."""
-        if not self.progress.is_covered:
-            self.progress.fan_in = self.streams.covered
-            self._update_soon()
-
     def pass_leaf(self, rank: int) -> None:
         """A worker learns that its leaf will not complete the sum. (protocol section 10.5)
 

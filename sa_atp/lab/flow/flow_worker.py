@@ -44,11 +44,6 @@ class FlowSum:
     """The worker's streams, in the order in which they began."""
 
     @property
-    def bits(self) -> int:
-        """See `FlowOperation.bits`."""
-        return self.operation.bits
-
-    @property
     def finished(self) -> Total | None:
         """The sum, once complete; None: it is not added up (`JobSettings.sizes_only`)."""
         return self.operation.total
@@ -106,15 +101,13 @@ class FlowWorker(Asking):
         return sum_
 
     def contribute(self, sum_: FlowSum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
-        if sum_.future.done() or sum_.own is None or sum_.operation.is_closed:
+        if sum_.future.done() or sum_.own is None:
             return
         below = bits & ~self._below_bits == 0 and not self.membership.seats  # the leaf sums it
         if sum_.operation.adds:
             self.job.keep(sum_.operation, self._by_contribution(parts, bits))
         past_leaf = self.membership.levels > 1 and (self._past_leaf or not below)
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
-        if sum_.operation.deadline is not None:
-            sum_.operation.deadline.note_contribution()
 
     def probe(self, sum_: FlowSum) -> None:
         """Probes the switch's slot of the oldest missing fragment; see `Worker.probe`."""

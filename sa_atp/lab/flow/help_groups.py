@@ -12,7 +12,7 @@ from sa_atp.protocol.help.ledger import Ledger
 from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import Seated, Taken, TakeSeat
+from sa_atp.protocol.packets.control import CutOff, Seated, Taken, TakeSeat
 from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
@@ -76,10 +76,16 @@ class _Group:
 class HelpGroups:
     """The groups of a job."""
 
-    def __init__(self, job: ContributionMap, grade: HelpGrade, leaves: Sequence[Sequence[int]]) -> None:
-        """Args: leaves: the ranks below each leaf; empty: there is one switch."""
+    def __init__(
+        self,
+        job: ContributionMap,
+        grade: HelpGrade,
+        leaves: Sequence[Sequence[int]],
+        cut_off: CutOff | None = None,
+    ) -> None:
+        """Args: leaves: the ranks below each leaf; empty: there is one switch. cut_off: when a step's seats close."""
         self._levels = 2 if leaves else 1
-        self._seats = Seats(job.seats)
+        self._seats = Seats(job.seats, cut_off)
         all_ranks = range(job.world_size)
         if job.world_size <= MOST_RANKS and job.contributions <= MOST_CONTRIBUTIONS:
             parts: list[Sequence[int]] = [all_ranks]
@@ -104,8 +110,7 @@ class HelpGroups:
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
         """The parameter server's answer to a request. Args: request: with bitmaps of the group (`bits_for`)."""
         if isinstance(request, TakeSeat):
-            seat = self._seats.take(request.step, rank)
-            return Taken() if seat is None else Seated(seat=seat)
+            return self._seats.take(request.step, rank, now_us) or Taken()
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
 

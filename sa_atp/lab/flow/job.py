@@ -9,7 +9,6 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.flow.aggregation import Aggregation
 from sa_atp.lab.flow.arrays import Floats
-from sa_atp.lab.flow.cut_off import CutOff, Deadline
 from sa_atp.lab.flow.fabric import FRAME_BYTES, SERVER, Fabric
 from sa_atp.lab.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.lab.flow.network import BYTES_PER_US
@@ -18,7 +17,7 @@ from sa_atp.lab.simulator.network import WIRE_OVERHEAD_BYTES
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import plan_of
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import encode
+from sa_atp.protocol.packets.control import CutOff, encode
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.help_messages import Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -44,7 +43,7 @@ class JobSettings:
     at_server: bool = False
     """Whether the parameter server sums, not the switches."""
     cut_off: CutOff | None = None
-    """When the switch sends a sum that is not complete; None: never."""
+    """When seats close; None: when all are taken."""
     sizes_only: int = 0
     """Sums of so many values are transferred but not added up; 0: all are added up."""
 
@@ -63,17 +62,6 @@ class FlowOperation:
     total: Total | None = None
     waiting: int = 0
     """Number of ranks that do not have the sum yet."""
-    deadline: Deadline | None = None
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether the switch's deadline has passed, so that no further contribution is in the sum."""
-        return self.deadline is not None and self.deadline.is_closed
-
-    @property
-    def bits(self) -> int:
-        """Bitmap of the contributions in it, once it is complete."""
-        return self.aggregation.progress.fan_in
 
 
 class FlowJob:
@@ -88,7 +76,7 @@ class FlowJob:
         self.fan_in = self.map.fan_in
         racks = fabric.settings.racks
         self._leaves = [range(k, n, racks) for k in range(racks)]
-        self.help = HelpGroups(self.map, settings.help_grade, self._leaves)
+        self.help = HelpGroups(self.map, settings.help_grade, self._leaves, settings.cut_off)
         self._arrived = arrived
         self.revoked: dict[int, Callable[[int, int], None]] = {}
         """By rank: called with a step when the parameter server revokes the rank's hold on its own shard."""
@@ -185,8 +173,6 @@ class FlowJob:
             complete=complete,
         )
         operation = FlowOperation(index, values, key, aggregation, adds, waiting=self.settings.world_size)
-        if self.settings.cut_off is not None:
-            operation.deadline = Deadline(self.fabric.clock, self.settings.cut_off, aggregation.close)
         return operation
 
     def keep(self, operation: FlowOperation, parts: Mapping[int, Values]) -> None:

@@ -40,8 +40,7 @@ class SumProgress:
         """The flow of all that moves at one pace."""
         self.gathers = gathers
         """Whether magnitudes have not made their round trip yet, so that no values travel."""
-        self.fan_in = fan_in
-        """Bitmap of the contributions that the sum waits for."""
+        self._fan_in = fan_in
         self._size = size
         self._fragment = fragment_bytes
         self._first_window = window_bytes.copy()
@@ -51,7 +50,7 @@ class SumProgress:
     @property
     def is_covered(self) -> bool:
         """Whether every contribution has a stream."""
-        return self.streams.covered == self.fan_in
+        return self.streams.covered == self._fan_in
 
     def forget(self) -> None:
         """Drops the cached answer of `missing_for`, because flows change."""
@@ -119,11 +118,11 @@ class SumProgress:
     def missing_for(self, rank: int) -> int:
         """Bitmap of contributions that the switch lacks for the oldest fragment missing at a worker."""
         if not self.is_covered or self.gathers:
-            return self.fan_in & ~self.streams.covered  # no result has come back, so the oldest fragment is the first
+            return self._fan_in & ~self.streams.covered  # no result has come back, so the oldest fragment is the first
         if self.follows[rank] and self._missing is not None:
             return self._missing
         place = min(self.received_by(rank) + self._fragment, self._size)
-        missing = self.fan_in & ~self.streams.bits_of(self.all_sent() >= place)
+        missing = self._fan_in & ~self.streams.bits_of(self.all_sent() >= place)
         if self.follows[rank]:
             self._missing = missing  # valid for all workers at the same position, until flows change
         return missing

@@ -46,9 +46,8 @@ def network_of(plan: Plan, policy: str) -> str:
     """The network on which the simulated backend runs a policy: "packets" or "flows"."""
     if plan.sim.network != "auto":
         return plan.sim.network
-    found = policies.find(policy)
-    on_server = found.family is policies.Family.PARAMETERS
-    return "flows" if on_server or "packets" not in found.networks or too_many_for_packets(plan) else "packets"
+    on_server = policies.find(policy).family is policies.Family.PARAMETERS
+    return "flows" if on_server or too_many_for_packets(plan) else "packets"
 
 
 def check_settings(plan: Plan, backend: str) -> None:
@@ -64,18 +63,6 @@ def check_settings(plan: Plan, backend: str) -> None:
                 on = field.metadata.get("values_only_on", {}).get(value, on)
             key = f"{name}.{field.name}"
             _check_runs(f"{key} = {short(value)}", on, backend, INSTEAD.get(key, ""))
-
-
-def check_networks(plan: Plan) -> None:
-    """Raises: UserError: the simulated backend has a policy's network only without packets, and the plan asks for these."""
-    by_flows = [name for name in plan.run.policies if "packets" not in policies.find(name).networks]
-    wrong = {"sim.network": plan.sim.network == "packets", "switch.program": plan.switch.program not in V1MODEL}
-    for key in (key for key, is_wrong in wrong.items() if by_flows and is_wrong):
-        table, _, name = key.partition(".")
-        raise UserError(
-            f"{key} = {short(getattr(getattr(plan, table), name))}: no switch program has what {join(by_flows)} needs: use "
-            f'sim.network = "flows" with another switch.program than a Tofino\'s, or leave {join(by_flows)} out'
-        )
 
 
 def _check_runs(setting: str, on: Sequence[str], backend: str, instead: str = "") -> None:

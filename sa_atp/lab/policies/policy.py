@@ -9,15 +9,14 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
-from sa_atp.lab.flow.cut_off import CutOff
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.parallel import Curve, most_gain
 from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
 
 BACKENDS = ("local", "sim", "mininet")
-NETWORKS = ("packets", "flows")
 
 
 class Family(Enum):
@@ -105,8 +104,6 @@ class Policy(ABC):
     family: ClassVar[Family]
     backends: ClassVar[tuple[str, ...]] = BACKENDS
     """Backends that can run it."""
-    networks: ClassVar[tuple[str, ...]] = NETWORKS
-    """Networks of the simulated backend that can run it (`sim.network`)."""
     modules: ClassVar[tuple[str, ...]] = ()
     """Optional packages that it needs."""
     settings: ClassVar[type[Any] | None] = None
@@ -160,7 +157,7 @@ class SwitchPolicy(Policy):
         return 0
 
     def cut_off(self, plan: PlanTables) -> CutOff | None:
-        """When the switch sends a sum without those that are late; None: never."""
+        """When seats close, before all are taken; None: never (protocol section 10.6)."""
         return None
 
     def stepper(

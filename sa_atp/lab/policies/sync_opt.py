@@ -45,16 +45,15 @@ class BackupStepper:
         """See `StepRunner`. The record has the sum over the seats; the mean of their gradients is applied."""
         record = StepRecord(step, self._host.now_us())
         number = self._host.helping.begin_step()
-        sum_ = self._host.begin(self._workload.values)
+        sum_ = self._begin()
         parts = yield from self._shard(step, sum_, record)
-        if parts is not None:
-            yield from self._contribute(number, sum_, parts, record)
         contributed_us = self._host.now_us()
+        if parts is not None:
+            contributed_us = yield from self._contribute(number, sum_, parts, record)
         yield Wait(sum_.future)
-        weight = self._settle(sum_, parts, record)
         if not record.micro_batches:
             record.dropped, record.pieces = len(record.pieces), []
-        self._workload.apply(sum_.future.result() * weight)
+        self._workload.apply(sum_.future.result() * self._weight(sum_))
         record.end_us = self._host.now_us()
         account(record, contributed_us, sum_.sending)
         return record, sum_
@@ -110,28 +109,51 @@ class BackupStepper:
             parts[m] = gradient
 
     def _contribute(self, number: int, sum_: PendingSum, parts: list[Values], record: StepRecord) -> Steps:
-        """Contributes a shard if it is among the first. Args: number: of the step, as the parameter server knows it."""
+        """Contributes a shard if it gets a seat, or drops it. Returns: when the worker has contributed.
+
+        Args: number: of the step, as the parameter server knows it.
+        """
+        seated = yield from self._take_seat(number, sum_)
+        contributed_us = self._host.now_us()
+        if seated is not None:
+            self._give(sum_, parts, self._map.bits_of_seat(seated.seat), shards=1)
+            record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(parts)]
+            record.micro_batches = len(parts)
+            yield from self._fill(number, sum_, seated)
+        return contributed_us
+
+    def _take_seat(self, number: int, sum_: PendingSum) -> Steps:
+        """Asks for a seat until an answer comes. Returns: it; None: there is no seat, or the sum is complete."""
         while not sum_.future.done():
             answer = self._host.take_seat(number)
             yield Wait(first_of(answer, sum_.future))
             reply = answer.result(timeout=0) if answer.done() else None
-            if isinstance(reply, Seated):
-                bits = self._map.bits_of_seat(reply.seat)
-                self._host.contribute(sum_, parts, bits, on_behalf=False)
-                self._note_contributed(parts, record)
-                return
             if reply is not None:
-                return  # all seats are taken: the shard is dropped
+                return reply if isinstance(reply, Seated) else None
+        return None
 
-    def _note_contributed(self, parts: list[Values], record: StepRecord) -> None:
-        record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(parts)]
-        record.micro_batches = len(parts)
+    def _fill(self, number: int, sum_: PendingSum, seated: Seated) -> Steps:
+        """Contributes zeros for seats that stay empty because the step's time is over. (protocol section 10.6)"""
+        while seated.again_us:
+            if (yield Wait(sum_.future, seated.again_us)):
+                return
+            seated = yield from self._take_seat(number, sum_)
+            if seated is None:
+                return
+        if seated.empty:
+            bits = sum(self._map.bits_of_seat(seat) for seat in range(self._map.seats) if seated.empty >> seat & 1)
+            zeros = np.zeros(self._workload.values, np.float32)
+            self._give(sum_, [zeros], bits, shards=0)
 
-    def _settle(self, sum_: PendingSum, parts: list[Values] | None, record: StepRecord) -> np.float32:
-        """Settles a complete sum: whose gradients are in it. Gradients are scaled for a sum over all ranks.
+    def _begin(self) -> PendingSum:
+        return self._host.begin(self._workload.values)
 
-        Args: parts: the worker's own, if it computed all. Returns: the factor that makes the sum a mean.
-        """
+    def _give(self, sum_: PendingSum, parts: list[Values], bits: int, *, shards: int) -> None:
+        """Adds to a sum under these bits. Args: shards: how many shards' gradients that is."""
+        self._host.contribute(sum_, parts, bits, on_behalf=False)
+
+    def _weight(self, sum_: PendingSum) -> np.float32:
+        """The factor that makes a complete sum a mean: gradients are scaled for a sum over all ranks."""
         member = self._host.membership
         return np.float32(member.world_size / member.seats)
 

@@ -14,6 +14,7 @@ from sa_atp.protocol.log.event import Log, nobody, place
 from sa_atp.protocol.log.rank_events import ConnectionEnded, JoinAsked, JoinWaits, Welcomed
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import (
+    CutOff,
     Failure,
     Join,
     LeafPorts,
@@ -55,6 +56,8 @@ class JoinRequest:
     seats: int = 0
     """The sum is that of the first so many ranks that ask for a seat; 0: of all. All ranks must name the same number.
     """
+    cut_off: CutOff | None = None
+    """When the seats of a step close; None: when all are taken. All ranks must name the same."""
     agree: Mapping[str, Value] = field(default_factory=dict)
     """Other terms that all ranks must state alike, by name: text, numbers, True, False or None."""
 
@@ -71,6 +74,10 @@ class JoinRequest:
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
+        if self.cut_off is not None and not 0 < self.cut_off.least <= self.seats:
+            raise UserError(
+                f"cut_off waits for {self.cut_off.least} seats, of {self.seats}: expected 1 to {self.seats}"
+            )
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
@@ -211,6 +218,7 @@ class Joining:
             micro_batches=request.micro_batches,
             help_grade=request.help_grade,
             seats=request.seats,
+            cut_off=request.cut_off,
             incarnation=incarnation,
             mtu=mtu,
             leaf=leaf,

@@ -6,13 +6,25 @@ from collections.abc import Mapping, Sequence
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
-from sa_atp.protocol.packets.control import LONGEST_STATED_NAME, LONGEST_STATED_VALUE, MOST_STATED, MOST_STATED_BYTES
+from sa_atp.protocol.packets.control import (
+    LONGEST_STATED_NAME,
+    LONGEST_STATED_VALUE,
+    MOST_STATED,
+    MOST_STATED_BYTES,
+    CutOff,
+)
 from sa_atp.protocol.packets.message_fields import HelpGrade
 
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
-OWN_NAMES = ("world_size", "micro_batches", "help", "seats")  # terms that every rank states, in fields of Join
+OWN_NAMES = (
+    "world_size",
+    "micro_batches",
+    "help",
+    "seats",
+    "cut_off",
+)  # terms that every rank states, in fields of Join
 
 
 def stated(values: Mapping[str, Value]) -> dict[str, str]:
@@ -53,9 +65,12 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-def terms(world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated) -> dict[str, str]:
+def terms(
+    world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, cut_off: CutOff | None, agree: Stated
+) -> dict[str, str]:
     """All terms of a rank, by name."""
-    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats))
+    closes = "never" if cut_off is None else f"{cut_off.after_us} us, {cut_off.least} seats"
+    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats), closes)
     # last, so that a forged packet's own terms cannot replace these
     return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
 

@@ -150,6 +150,9 @@ class Seat(Event, frozen=True):
     step: Step
     rank: Rank
     seat: Annotated[int, Meta(ge=0, description="a seat")] | None = None
+    empty: Annotated[int, Meta(ge=0, description="seats for which the rank contributes zeros, as a bitmap")] | None = (
+        None
+    )
 
 
 class Fetched(Event, frozen=True):

@@ -43,6 +43,7 @@ from sa_atp.protocol.packets.spec import (
     HEADER_BYTES,
     LANE_BUILDS,
     MOST_CONTRIBUTIONS,
+    MOST_RANKS,
     WIDE_BUILDS,
     Flag,
     Kind,
@@ -54,6 +55,7 @@ MAX_BYTES = 1400  # fits in an Ethernet frame with all headers
 LEAST_REQUEST_BYTES = 64  # room to say that a job has been restarted
 JOIN_BYTES = 548  # room for every answer to a Join, in a packet that every IPv4 host accepts
 LONGEST_STATED_NAME, LONGEST_STATED_VALUE = 32, 64  # characters of a term that a rank states when it joins
+LONGEST_CUT_OFF_US = 3_600_000_000
 MOST_STATED, MOST_STATED_BYTES = 24, 800  # number of such terms, and their length in all, as JSON
 
 
@@ -72,6 +74,15 @@ class LeafPorts(Checked, frozen=True, array_like=True):
     grpc: Annotated[int, Meta(ge=1, le=65535)]
 
 
+class CutOff(Checked, frozen=True, array_like=True):
+    """When a step's seats close before all are taken. On the wire a list of both. (section 10.6)"""
+
+    after_us: Annotated[int, Meta(ge=0, le=LONGEST_CUT_OFF_US)]
+    """Not before so long after its first seat was taken."""
+    least: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
+    """Nor before so many seats are taken."""
+
+
 class Join(Message, frozen=True, tag="join"):
     """May I take part? Asked until the job runs. (section 7.1)"""
 
@@ -84,6 +95,8 @@ class Join(Message, frozen=True, tag="join"):
     """A random number of this start of the worker: tells a restarted worker from a repeated question."""
     seats: Seats = 0
     """The sum is that of the first so many ranks; 0: of all ranks. (section 10.6)"""
+    cut_off: CutOff | None = None
+    """When seats close; None: when all are taken."""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
     """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
@@ -104,6 +117,8 @@ class Join(Message, frozen=True, tag="join"):
             raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise ValueError("seats and help do not go together")
+        if self.cut_off is not None and self.cut_off.least > self.seats:
+            raise ValueError("cut_off waits for more ranks than there are seats")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
@@ -193,7 +208,7 @@ class Fetch(Message, frozen=True, tag="fetch"):
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):
-    """Asks for a seat in a step's sum, once the gradient is computed. (section 10.6)"""
+    """Asks for a seat in a step's sum, once the gradient is computed; or whether seats are empty. (section 10.6)"""
 
     step: Count
 
@@ -295,10 +310,14 @@ class Seated(Message, frozen=True, tag="seated"):
     """Answers TakeSeat: the rank is in the sum, with the contributions of this seat."""
 
     seat: Rank
+    empty: Bitmap = 0
+    """Seats that nobody will have, in whose place the rank contributes zeros."""
+    again_us: Microseconds = 0
+    """If the sum is not complete by then, the rank asks again, after so long; 0: it need not ask."""
 
 
 class Taken(Message, frozen=True, tag="taken"):
-    """Answers TakeSeat: all seats are taken, and the rank is not in the sum."""
+    """Answers TakeSeat: the seats are taken or closed, and the rank is not in the sum."""
 
 
 class Recall(Message, frozen=True, tag="recall"):

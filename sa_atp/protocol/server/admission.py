@@ -77,7 +77,7 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.agree)
+        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.cut_off, asked.agree)
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -108,7 +108,7 @@ class Admission:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
                 job.log(TurnedAway(rank, reason))
                 return Refused(reason=plain(reason))
-            job.world_size, job.micro_batches, job.help_grade, job.seats, job.agree = wanted
+            job.world_size, job.micro_batches, job.help_grade, job.seats, job.cut_off, job.agree = wanted
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:
             job.differs = None

@@ -24,7 +24,7 @@ from sa_atp.protocol.job.terms import Stated, terms
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import Alive, Failure, Welcome
+from sa_atp.protocol.packets.control import Alive, CutOff, Failure, Welcome
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
@@ -134,6 +134,7 @@ class Job:
         first_seq: int,
         help_grade: HelpGrade,
         seats: int = 0,
+        cut_off: CutOff | None = None,
         contribution_bits: int = CONTRIBUTION_BITS,
         agree: Stated | None = None,
         log: Log = nobody,
@@ -155,6 +156,7 @@ class Job:
         self.slot_count = slot_count
         self.help_grade = help_grade
         self.seats = seats
+        self.cut_off = cut_off
         self.agree: Stated = agree or {}
         self.differs: tuple[int, str] | None = None  # the rank that was last refused for its terms, and why
         self.stats = JobCounters()
@@ -175,7 +177,7 @@ class Job:
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
-        self.seating = Seats(self.seats)
+        self.seating = Seats(self.seats, self.cut_off)
         self.lateness = Lateness(self.world_size)
 
     def next_epoch(self) -> None:
@@ -255,7 +257,7 @@ class Job:
     @property
     def terms(self) -> dict[str, str]:
         """The terms on which all ranks agree."""
-        return terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.agree)
+        return terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.cut_off, self.agree)
 
     @property
     def map(self) -> ContributionMap:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from sa_atp.protocol.job.terms import Stated
 from sa_atp.protocol.log.event import Log, of_nobody
+from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpGrade
 from sa_atp.protocol.server.job import Job, State
 
@@ -35,7 +36,14 @@ class Registry:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
     def add(
-        self, name: str, world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated
+        self,
+        name: str,
+        world_size: int,
+        micro_batches: int,
+        help_grade: HelpGrade,
+        seats: int,
+        cut_off: CutOff | None,
+        agree: Stated,
     ) -> Job | None:
         """Adds a job, if need be with the number of one that is over. Returns: None: all numbers are in use."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
@@ -58,6 +66,7 @@ class Registry:
             first_seq=self._random_bits(32),
             help_grade=help_grade,
             seats=seats,
+            cut_off=cut_off,
             contribution_bits=self._contribution_bits,
             agree=agree,
             log=self._log_of(name),

@@ -41,7 +41,6 @@ from sa_atp.protocol.packets.control import (
     ReportNotFinite,
     ReportTimeout,
     Request,
-    Seated,
     Taken,
     TakeSeat,
     decode_request,
@@ -269,9 +268,9 @@ class ParameterServer:
             case TakeSeat(step=step):
                 if not job.seats:
                     raise MalformedError("the job has no seats")
-                seat = job.seating.take(step, member.rank)
-                job.log(Seat(step, member.rank, seat))
-                return Taken() if seat is None else Seated(seat=seat)
+                seated = job.seating.take(step, member.rank, now_us)
+                job.log(Seat(step, member.rank, *(() if seated is None else (seated.seat, seated.empty or None))))
+                return seated or Taken()
             case _:
                 raise MalformedError("not a request to a job")
 

@@ -1,0 +1,77 @@
+"""A second, small sum that accompanies the gradient's: a step is over when both are complete.
+
+A worker gives every contribution to both, with the same bits. So all workers have the same numbers of each other when they
+have the gradient's sum, without a further round trip.
+"""
+
+import contextlib
+import functools
+import operator
+import threading
+from concurrent.futures import Future, InvalidStateError
+from typing import Any
+
+from sa_atp.basics.arrays import Values
+from sa_atp.net.promise import add_inline_callback
+from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.steps.step import PendingSum
+
+
+class SumPair:
+    """The gradient's sum and a small one beside it, as one pending sum (see step.PendingSum)."""
+
+    def __init__(self, gradient: Any, beside: Any) -> None:
+        self.gradient = gradient
+        self.beside = beside
+        self.future: Future[Values] = Future()
+        self._left = 2
+        self._lock = threading.Lock()  # the connection's thread may complete one sum while this one adds callbacks
+        for each in (gradient, beside):
+            add_inline_callback(each.future, self._on_done)
+
+    def _on_done(self, future: "Future[Values]") -> None:
+        error = future.exception()
+        with self._lock:
+            self._left -= 1
+            over = self._left == 0
+        with contextlib.suppress(InvalidStateError):  # the other sum has failed before
+            if error is not None:
+                self.future.set_exception(error)
+            elif over:
+                self.future.set_result(self.gradient.future.result())
+
+    @property
+    def pending(self) -> list[PendingSum]:
+        """Those of the two that are not complete."""
+        return [each for each in (self.gradient, self.beside) if not each.future.done()]
+
+    @property
+    def missing_bits(self) -> int | None:
+        """Contributions that either sum lacks; None: not known."""
+        known = [each.missing_bits for each in self.pending if each.missing_bits is not None]
+        return functools.reduce(operator.or_, known) if known else None
+
+    @property
+    def overtaken(self) -> bool:
+        overtaken: bool = self.gradient.overtaken
+        return overtaken
+
+    @property
+    def progress(self) -> SendProgress | None:
+        progress: SendProgress | None = self.gradient.progress
+        return progress
+
+    @property
+    def sending(self) -> tuple[tuple[int, int], ...]:
+        sending: tuple[tuple[int, int], ...] = self.gradient.sending
+        return sending
+
+    @property
+    def sent_share(self) -> float:
+        share: float = self.gradient.sent_share
+        return share
+
+    @property
+    def finished(self) -> Any:
+        """The gradient's sum as integers; see net.session.Sum."""
+        return self.gradient.finished
