@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from helpers.cluster import Cluster, reference_sum
+from sa_atp.lab.policies.deadline import DeadlineStepper
 from sa_atp.lab.policies.sync_opt import BackupStepper
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.session import Sum
+from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -45,6 +47,8 @@ class Setting:
     patience: float = 0.02
     seats: int = 0
     """How many ranks are in a sum, the first that are done (policy sync-opt); 0: all are."""
+    cut_off: CutOff | None = None
+    """When seats close (policy deadline); None: when all are taken."""
     links: LinkSettings = field(default_factory=LinkSettings)
     lanes: int = 64
     contribution_bits: int = CONTRIBUTION_BITS
@@ -108,7 +112,7 @@ class Training:
         self._steppers: dict[int, StepRunner] = {}
         self.workers = self.cluster.start_job(
             setting.workers, micro_batches=setting.micro_batches, help_grade=setting.help_grade, seats=setting.seats,
-            joined=self._joined,
+            cut_off=setting.cut_off, joined=self._joined,
         )  # fmt: skip
         self.records = [[] for _ in self.workers]
 
@@ -122,9 +126,8 @@ class Training:
     def _joined(self, worker: SimWorker) -> None:
         rank = worker.membership.rank
         if self.setting.seats:
-            self._steppers[rank] = BackupStepper(
-                worker, self.workload, pause_us=lambda step: self.setting.pause_us(step, rank)
-            )
+            kind = BackupStepper if self.setting.cut_off is None else DeadlineStepper
+            self._steppers[rank] = kind(worker, self.workload, pause_us=lambda step: self.setting.pause_us(step, rank))
             self._start(rank, 0)
             return
         self._steppers[rank] = Stepper(
@@ -183,9 +186,13 @@ class Training:
                 assert np.array_equal(integers, reference), f"step {step}, rank {rank}: a wrong sum"
 
     def seated(self, step: int) -> list[int]:
-        """The ranks that contributed to a step, in a job with seats: as many as there are, each with its whole shard."""
+        """The ranks that contributed to a step, in a job with seats: as many as there are, each with its whole shard.
+
+        With a cut-off at least as many as it waits for.
+        """
         found = [rank for rank, records in enumerate(self.records) if records[step].computed]
-        assert len(found) == self.setting.seats
+        least = self.setting.seats if self.setting.cut_off is None else self.setting.cut_off.least
+        assert least <= len(found) <= self.setting.seats
         for rank in found:
             assert [(r, m) for r, m, _ in self.records[rank][step].computed] == [
                 (rank, m) for m in range(self.setting.micro_batches)

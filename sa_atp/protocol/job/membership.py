@@ -74,6 +74,8 @@ class JoinRequest:
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
+        if self.cut_off is not None and not self.seats:
+            raise UserError("cut_off without seats: expected seats = 1 or more, or no cut_off")
         if self.cut_off is not None and not 0 < self.cut_off.least <= self.seats:
             raise UserError(
                 f"cut_off waits for {self.cut_off.least} seats, of {self.seats}: expected 1 to {self.seats}"

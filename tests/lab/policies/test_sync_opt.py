@@ -17,6 +17,7 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.protocol.job.errors import NonFiniteError, OperationTimeoutError
 from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -149,9 +150,13 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
     cluster = Cluster([pipeline])
     for rank in range(2):
         cluster.world.add_worker(rank)
-    first, second = cluster.new_worker("job", 0, 2, seats=1), cluster.new_worker("job", 1, 2, seats=2)
+    first = cluster.new_worker("job", 0, 2, seats=1)
+    second = cluster.new_worker("job", 1, 2, seats=2, cut_off=CutOff(5_000, 2))
     cluster.run(lambda: first.error is not None or second.error is not None, 2.0)
-    assert "seats is 2 for rank 1 and 1 for rank 0: all ranks of a job must say the same" in str(second.error)
+    assert (
+        "seats is 2 for rank 1 and 1 for rank 0, cut_off is 5000 us, 2 seats for rank 1 and never for rank 0: all ranks of "
+        "a job must say the same"
+    ) in str(second.error)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +167,8 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
         ({"seats": 1.5}, "seats = 1.5: expected a whole number"),
         ({"seats": 3, "help_grade": HelpGrade.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
         ({"seats": 3, "micro_batches": 171}, "at most 512 contributions"),
+        ({"seats": 3, "cut_off": CutOff(0, 4)}, "cut_off waits for 4 seats, of 3: expected 1 to 3"),
+        ({"cut_off": CutOff(0, 1)}, "cut_off without seats: expected seats = 1 or more, or no cut_off"),
     ],
 )
 def test_seats_that_make_no_sense_are_refused(changed: dict[str, Any], problem: str) -> None:

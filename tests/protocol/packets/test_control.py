@@ -15,6 +15,7 @@ from sa_atp.protocol.packets import control, message_fields
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
+    CutOff,
     Failure,
     Join,
     MalformedError,
@@ -87,7 +88,9 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4,
-                         "seats": f["seats"] % 5 if f["help_grade"] is HelpGrade.NONE else 0},
+                         "seats": f["seats"] % 5 if f["help_grade"] is HelpGrade.NONE else 0, "cut_off": None}
+                    | ({"help_grade": HelpGrade.NONE, "seats": 3, "cut_off": CutOff(f["rank"], 1 + f["rank"] % 3)}
+                       if f["cut_off"] else {}),
     Welcome: lambda f: f | {"world_size": 4, "micro_batches": 1 + f["micro_batches"] % 16, "seats": f["seats"] % 5}
                          | dict(zip(("lanes", "contribution_bits"), BUILDS[f["lanes"] % len(BUILDS)], strict=True)),
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
@@ -194,6 +197,9 @@ def test_a_bitmap_has_no_more(bad: object) -> None:
         ({"seats": 3}, "seats and help do not go together"),
         ({"seats": 3, "micro_batches": 171, "grade": "none"}, "at most 512"),
         ({"seats": 65}, "seats"),
+        ({"seats": 3, "grade": "none", "cut_off": [0, 4]}, "more ranks than there are seats"),
+        ({"seats": 3, "grade": "none", "cut_off": [-1, 2]}, "cut_off"),
+        ({"cut_off": [10, 1]}, "more ranks than there are seats"),
         ({"incarnation": 1 << 31}, "incarnation"),
     ],
 )
