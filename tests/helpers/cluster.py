@@ -15,7 +15,7 @@ from sa_atp.net.session import Sum
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
@@ -67,6 +67,7 @@ class Cluster:
         micro_batches: int = 1,
         help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
+        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> list[SimWorker]:
         """Adds a job's hosts; its workers join when the clock runs."""
@@ -83,6 +84,7 @@ class Cluster:
                     micro_batches=micro_batches,
                     help_grade=help_grade,
                     seats=seats,
+                    results=results,
                     joined=joined,
                 )
             )
@@ -99,6 +101,7 @@ class Cluster:
         micro_batches: int = 1,
         help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
+        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> SimWorker:
         """A new connection on a host that is there: a worker that starts, or starts again."""
@@ -106,7 +109,8 @@ class Cluster:
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
             JoinRequest(
-                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, seats=seats
+                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
+                results=results,
             ),
             SERVER,
             self.world.random,

@@ -27,7 +27,7 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.mtu import MOST_MTU
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
 
@@ -55,6 +55,8 @@ class JoinRequest:
     seats: int = 0
     """The sum is that of the first so many ranks that ask for a seat; 0: of all. All ranks must name the same number.
     """
+    results: Results = Results.TO_ALL
+    """Which ranks need the results. All ranks must name the same."""
     agree: Mapping[str, Value] = field(default_factory=dict)
     """Other terms that all ranks must state alike, by name: text, numbers, True, False or None."""
 
@@ -71,6 +73,13 @@ class JoinRequest:
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
+        if self.results is not Results.TO_ALL and (
+            self.micro_batches != 1 or self.seats or self.help_grade is not HelpGrade.NONE
+        ):
+            raise UserError(
+                f"results = {self.results.value!r}: expected micro_batches = 1, no seats and no help, with which they do "
+                "not go together"
+            )
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
                 f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
@@ -110,6 +119,21 @@ class Membership:
     """Bits in the bitmaps of packets."""
     by_leaf: bool = False
     """Whether the worker sends by the leaf on its host."""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results."""
+
+    @property
+    def scatters(self) -> bool:
+        """Whether each rank needs its own part of the results only."""
+        return self.results is Results.SCATTERED
+
+    def kept_values(self, values: int) -> int:
+        """How many values of a sum of so many this rank gets. Raises: UserError: they are not equal parts."""
+        if not self.scatters:
+            return values
+        if values % self.world_size:
+            raise UserError(f"{values} values are not {self.world_size} equal parts, one for each rank")
+        return values // self.world_size
 
     @property
     def map(self) -> ContributionMap:
@@ -165,6 +189,7 @@ class Membership:
             seats=welcome.seats,
             contribution_bits=welcome.contribution_bits,
             by_leaf=welcome.by_leaf,
+            results=welcome.results,
         )
 
 
@@ -211,6 +236,7 @@ class Joining:
             micro_batches=request.micro_batches,
             help_grade=request.help_grade,
             seats=request.seats,
+            results=request.results,
             incarnation=incarnation,
             mtu=mtu,
             leaf=leaf,

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.packets.control import LONGEST_STATED_NAME, LONGEST_STATED_VALUE, MOST_STATED, MOST_STATED_BYTES
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
-OWN_NAMES = ("world_size", "micro_batches", "help", "seats")  # terms that every rank states, in fields of Join
+OWN_NAMES = ("world_size", "micro_batches", "help", "seats", "results")  # terms that every rank states, in fields of Join
 
 
 def stated(values: Mapping[str, Value]) -> dict[str, str]:
@@ -53,9 +53,11 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-def terms(world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, agree: Stated) -> dict[str, str]:
+def terms(
+    world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, results: Results, agree: Stated
+) -> dict[str, str]:
     """All terms of a rank, by name."""
-    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats))
+    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats), ascii(results.value))
     # last, so that a forged packet's own terms cannot replace these
     return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
 

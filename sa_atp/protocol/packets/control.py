@@ -33,6 +33,7 @@ from sa_atp.protocol.packets.message_fields import (
     Port,
     Rank,
     Ranks,
+    Results,
     Seats,
     Seq,
     Text,
@@ -84,6 +85,8 @@ class Join(Message, frozen=True, tag="join"):
     """A random number of this start of the worker: tells a restarted worker from a repeated question."""
     seats: Seats = 0
     """The sum is that of the first so many ranks; 0: of all ranks. (section 10.6)"""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results. (section 5.9)"""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
     """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
@@ -104,6 +107,9 @@ class Join(Message, frozen=True, tag="join"):
             raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise ValueError("seats and help do not go together")
+        several = self.micro_batches > 1 or self.seats > 0 or self.help_grade is not HelpGrade.NONE
+        if self.results is not Results.TO_ALL and several:
+            raise ValueError("scattered results go together with neither help nor seats nor several contributions")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
@@ -247,6 +253,7 @@ class Welcome(Message, frozen=True, tag="welcome"):
     """Bits in the bitmaps of packets."""
     by_leaf: bool = False
     """Whether the rank sends by the leaf on its host that it has named."""
+    results: Results = Results.TO_ALL
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -20,9 +20,11 @@ from sa_atp.protocol.log.server_events import (
     Removed,
     TurnedAway,
 )
+from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.fitting import fitted
+from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, needed_mtu
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
@@ -77,7 +79,13 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.agree)
+        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.results, asked.agree)
+        quota = self._registry.quota
+        if asked.results is not Results.TO_ALL and cut_of(asked.world_size, quota) is None:
+            return Refused(
+                reason=f"results scattered among {asked.world_size} ranks need {1 << asked.world_size.bit_length()} slots, "
+                f"and a job has {quota}: start the server with more --slots-per-job"
+            )
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -108,7 +116,7 @@ class Admission:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
                 job.log(TurnedAway(rank, reason))
                 return Refused(reason=plain(reason))
-            job.world_size, job.micro_batches, job.help_grade, job.seats, job.agree = wanted
+            job.world_size, job.micro_batches, job.help_grade, job.seats, job.results, job.agree = wanted
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:
             job.differs = None
@@ -150,6 +158,7 @@ class Admission:
             slot_base=job.slot_base,
             slot_count=job.slot_count,
             leaves=leaves,
+            results=job.results,
         )
 
     def _leaves_for(self, job: Job) -> dict[HostLeaf, tuple[int, ...]]:
