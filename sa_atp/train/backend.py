@@ -213,9 +213,12 @@ class SaAtpProcessGroup(dist.ProcessGroup):
     def _keep_equal_part(self, output: torch.Tensor, everything: torch.Tensor, reduction: Reduction) -> dist.Work:
         """Sums equal parts, of which each rank gets one. Args: everything: values of all parts, contiguous."""
         check_written(output)
-        if not self._belongs_in_switch(everything, reduction):
+        reduction.check(everything.dtype)
+        is_for_switch = self._belongs_in_switch(everything, reduction)
+        if is_for_switch:
+            self._keep_limit()
+        if not is_for_switch or not self.state.communicator.membership.may_scatter:
             return self._keep_part(output, everything, output.numel() * self.rank(), reduction)
-        self._keep_limit()
         scale = 1.0 / self.size() if reduction.averages else 1.0
         summed = scatter_in_background(
             self.state.scattered, everything, output.detach(), scale=scale, weight=reduction.factor

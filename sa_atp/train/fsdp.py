@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import pack, scatter_in_background, sum_in_background
+from sa_atp.train.tensor_sums import pack, scatter_in_background, sum_in_background, writing
 
 
 class SwitchReduceScatter:
@@ -40,13 +40,26 @@ class SwitchReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
-        scale = _scale(op, group.size())
-        summed = scatter_in_background(self._state.scattered, pack(input_tensor), output_tensor.detach(), scale=scale)
-        work = SumWork(summed.then(lambda future: [future.value()]))
+        work = SumWork(self._scatter(output_tensor.detach(), pack(input_tensor), _scale(op, group.size()), group.rank()))
         if async_op:
             return work
         work.wait()
         return None
+
+    def _scatter(
+        self, output: torch.Tensor, everything: torch.Tensor, scale: float, rank: int
+    ) -> "torch.futures.Future[list[torch.Tensor]]":
+        """Args: everything: all parts, contiguous; rank: whose part goes to `output`."""
+        if self._state.communicator.membership.may_scatter:
+            summed = scatter_in_background(self._state.scattered, everything, output, scale=scale)
+            return summed.then(lambda future: [future.value()])
+
+        def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
+            with writing(output):
+                output.copy_(summed.value().reshape(-1, output.numel())[rank].view_as(output))
+            return [output]
+
+        return sum_in_background(self._state, everything, scale=scale).then(keep)
 
 
 def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:

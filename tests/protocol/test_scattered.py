@@ -184,7 +184,7 @@ def test_too_few_slots_for_so_many_ranks(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1], settings=ServerSettings(slots=4, slots_per_job=4))
     workers = cluster.start_job(5, results=Results.SCATTERED)
     cluster.run(lambda: workers[0].error is not None)
-    assert "scattered among 5 ranks need 8 slots, and a job has 4" in str(workers[0].error)
+    assert "5 ranks need 8 slots for that, and a job has 4" in str(workers[0].error)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])

@@ -121,6 +121,8 @@ class Membership:
     """Whether the worker sends by the leaf on its host."""
     results: Results = Results.TO_ALL
     """Which ranks need the results."""
+    may_scatter: bool = False
+    """Whether another job of as many ranks may have its results scattered."""
 
     @property
     def scatters(self) -> bool:
@@ -190,6 +192,7 @@ class Membership:
             contribution_bits=welcome.contribution_bits,
             by_leaf=welcome.by_leaf,
             results=welcome.results,
+            may_scatter=welcome.may_scatter,
         )
 
 

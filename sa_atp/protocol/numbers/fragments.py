@@ -110,6 +110,12 @@ class Plan:
         """The fragments among consecutive numbers, in order; numbers that are none's are left out."""
         yield Piece(0, first, count)
 
+    def straight(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Cuts consecutive data fragments where their numbers have gaps. Yields: first, end, and by how much the numbers
+        are above the positions.
+        """
+        yield first, end, 0
+
     def local_of(self, number: int) -> int | None:
         """The fragment that has a number; None: none has."""
         return next((piece.first for piece in self.pieces(number, 1)), None)

@@ -129,6 +129,14 @@ class ScatteredPlan(Plan):
         found: Indices = np.where(locals_ < self.scale_fragments, scales, data)
         return found
 
+    def number_of(self, local: int) -> int:
+        if local < self.scale_fragments:
+            block, within = divmod(local, self._scales)
+            return block * self.cut.block + self._row + within
+        block, within = divmod(local - self.scale_fragments, self._row)
+        part, at = divmod(within, self._width(block))
+        return (self._scale_blocks + block) * self.cut.block + part * self.cut.stretch + at
+
     def pieces(self, first: int, count: int) -> Iterator[Piece]:
         stretch, end = self.cut.stretch, min(first + count, self.numbers)
         number = max(first, 0)
@@ -153,6 +161,11 @@ class ScatteredPlan(Plan):
         block -= self._scale_blocks
         width = self._width(block)
         return self.scale_fragments + block * self._row + part * width + at, width - at, (part + 1) * stretch
+
+    def straight(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        offset = self.scale_fragments
+        for _, start, stop, _ in self.by_part(first - offset, end - offset):
+            yield start + offset, stop + offset, self.number_of(start + offset) - start - offset
 
     def first_from(self, number: int) -> int:
         if number <= 0:

@@ -254,6 +254,8 @@ class Welcome(Message, frozen=True, tag="welcome"):
     by_leaf: bool = False
     """Whether the rank sends by the leaf on its host that it has named."""
     results: Results = Results.TO_ALL
+    may_scatter: bool = False
+    """Whether another job of as many ranks may have its results scattered."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -31,8 +31,7 @@ class Connection:
         self.log = log
         self.membership = membership
         self.limits = replace(limits or WorkerLimits())  # of our own: they may change
-        # scattered results are not a kernel's case
-        self.common = None if kernels is None or membership.scatters else CommonCase(kernels, membership)
+        self.common = None if kernels is None else CommonCase(kernels, membership)
         self.operations = Operations(membership, log)
         self.under_way = self.operations.under_way
         self.leaf = LeafBypass(membership)

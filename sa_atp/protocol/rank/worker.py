@@ -76,7 +76,9 @@ class Worker:
         self._receiver = Receiver(connection, self._recovery, self._fetching)
         self._sender = Sender(connection, self._recovery)
         common = self._common
-        self._steady = None if common is None else Steady(connection, self._recovery, self._receiver, common)
+        self._steady = None
+        if common is not None and not membership.scatters:  # what is scattered is taken by the rules
+            self._steady = Steady(connection, self._recovery, self._receiver, common)
         self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
         bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()
         self._result_sizes = (self._size_of(Kind.RESULT), *bare)

@@ -58,6 +58,8 @@ class Admission:
             log_of=log_of,
         )
         self._events = events
+        self.has_bare_results = True
+        """Whether the switches' programs can leave the values out of results. (section 5.9)"""
         self._unusable: dict[HostLeaf, None] = {}  # leaves that could not take a job, the oldest first
         self._fail = fail
 
@@ -80,12 +82,8 @@ class Admission:
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
         wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.results, asked.agree)
-        quota = self._registry.quota
-        if asked.results is not Results.TO_ALL and cut_of(asked.world_size, quota) is None:
-            return Refused(
-                reason=f"results scattered among {asked.world_size} ranks need {1 << asked.world_size.bit_length()} slots, "
-                f"and a job has {quota}: start the server with more --slots-per-job"
-            )
+        if asked.results is not Results.TO_ALL and (problem := self._cannot_scatter(asked.world_size)) is not None:
+            return Refused(reason=f"results = {asked.results.value!r}: {problem}")
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -124,7 +122,10 @@ class Admission:
         if member is not None and member.incarnation == asked.incarnation:
             member.heard_us = now_us
             if job.state is State.RUNNING:
-                welcome = job.welcome(rank, self._settings.switch_address, self._settings.alive_every_us)
+                welcome = job.welcome(
+                    rank, self._settings.switch_address, self._settings.alive_every_us,
+                    may_scatter=self._settings.aggregates and self._cannot_scatter(job.world_size) is None,
+                )  # fmt: skip
                 return welcome if fitted(welcome, room) else _too_narrow(asked)
         elif member is not None and job.state not in OVER and member.keeps_its_place(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
@@ -144,6 +145,18 @@ class Admission:
                 self._events.append(self._admission(job))
         differs = None if job.differs is None else job.differs[1]
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
+
+    def _cannot_scatter(self, ranks: int) -> str | None:
+        """Why results cannot be scattered among so many ranks; None: they can."""
+        quota = self._registry.quota
+        if not self.has_bare_results:
+            return "the program of a switch cannot leave the values out of them"
+        if cut_of(ranks, quota) is None:
+            return (
+                f"{ranks} ranks need {1 << ranks.bit_length()} slots for that, and a job has {quota}: "
+                "start the server with more --slots-per-job"
+            )
+        return None
 
     def _admission(self, job: Job) -> Admit:
         """The job as it is to be installed, of which this also decides by which leaves on hosts its ranks send."""

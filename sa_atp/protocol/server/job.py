@@ -298,7 +298,9 @@ class Job:
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
-    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int) -> Welcome:
+    def welcome(
+        self, rank: int, data_address: Address | None, alive_every_us: int, *, may_scatter: bool = False
+    ) -> Welcome:
         """The welcome of a rank. Args: data_address: None: the switch is on the way to the server."""
         ip, port = data_address or ("", 0)
         return Welcome(
@@ -321,6 +323,7 @@ class Job:
             contribution_bits=self.contribution_bits,
             by_leaf=rank in self.by_leaf,
             results=self.results,
+            may_scatter=may_scatter,
         )
 
     def _plan_of(self, values: int) -> Plan | None:

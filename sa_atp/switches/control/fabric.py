@@ -305,6 +305,11 @@ class Keeper:
         return f"switch {self.place.device_id} at {self.place.grpc}"
 
     @property
+    def has_bare_results(self) -> bool:
+        """Whether the program can leave the values out of results (protocol section 5.9): those made before cannot."""
+        return '"send_bare"' in self._program.p4info()
+
+    @property
     def is_connected(self) -> bool:
         """Whether `bring_up` has succeeded, and the switch has not been lost since."""
         return self._client is not None

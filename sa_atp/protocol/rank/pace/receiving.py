@@ -55,7 +55,7 @@ class Receiver:
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
         """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
-        streams = None if self._common is None else self._common.results.find(packets)
+        streams = None if self._common is None or self._member.scatters else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
         for stream in streams:
