@@ -17,12 +17,18 @@ control Readdress(inout headers_t hdr, in bit<16> copy) {
         hdr.ipv4.dst = to_ip;
         hdr.udp.dst_port = to_udp_port;
     }
+    action send_bare(mac_t from_mac, ip_t from_ip, bit<16> from_udp_port, mac_t to_mac, ip_t to_ip, bit<16> to_udp_port) {
+        send(from_mac, from_ip, from_udp_port, to_mac, to_ip, to_udp_port);
+        hdr.lanes.setInvalid();
+        hdr.udp.bytes = BARE_UDP_BYTES;
+        hdr.ipv4.total_bytes = IPV4_HEADER_BYTES + BARE_UDP_BYTES;
+    }
     table addresses {
         key = {
             hdr.sa.job: exact @name("job");
             copy:       exact @name("copy");
         }
-        actions = { send; @defaultonly NoAction; }
+        actions = { send; send_bare; @defaultonly NoAction; }
         const default_action = NoAction();
         size = 4096;
     }

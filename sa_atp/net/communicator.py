@@ -18,6 +18,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
+import numpy as np
+
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
@@ -46,7 +48,7 @@ from sa_atp.protocol.packets.control import CutOff, Reply, Request
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.lateness_messages import JobLateness
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.mtu import needed_mtu
 from sa_atp.protocol.packets.spec import UDP_PORT, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -76,6 +78,7 @@ def connect(
     help: str = "none",
     seats: int = 0,
     cut_off: CutOff | None = None,
+    results: str = "to all",
     timeout_s: float = 30.0,
     operation_timeout_s: float = 60.0,
     server_timeout_s: float = 10.0,
@@ -93,6 +96,8 @@ def connect(
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
         cut_off: when the seats of a step close; None: when all are taken. The same on every rank.
+        results: "to all", for `all_reduce`; or "scattered", for `reduce_scatter`, by which each rank gets its own part of a
+            sum. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.
         answer_timeout_s: how long to wait for the server alone, where that is less.
         operation_timeout_s: how long a sum may make no progress before it fails.
@@ -110,9 +115,11 @@ def connect(
         help_grade = HelpGrade(help)
     except ValueError:
         raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}") from None
+    if results not in [each.value for each in Results]:
+        raise UserError(f"results = {results!r}: expected one of {', '.join(each.value for each in Results)}")
     request = JoinRequest(
         job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
-        cut_off=cut_off, agree=agree or {},
+        cut_off=cut_off, results=Results(results), agree=agree or {},
     )  # fmt: skip
     limits = WorkerLimits(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
@@ -234,12 +241,16 @@ class Communicator(Asking):
 
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent.
         """
+        self._wait_for(lambda: self._sum_of(array, key, scale, measured=True))
+
+    def _wait_for(self, start: Callable[[], Sum | None]) -> Sum | None:
+        """Starts a sum, and waits for it."""
         if self._driver.is_here():
             raise TransportError("a signal's handler cannot wait for a sum in the middle of another one")
         # this thread runs the connection while it waits, so no thread has to wake another one
         borrowed = not self.is_of_another_process and self._driver.borrow()
         try:
-            sum_ = self._sum_of(array, key, scale, measured=True)
+            sum_ = start()
             if borrowed and sum_ is not None:
                 self._driver.turn_until(lambda: sum_.is_over)
         finally:
@@ -247,6 +258,39 @@ class Communicator(Asking):
                 self._driver.give_back()
         if sum_ is not None:
             sum_.future.result()
+        return sum_
+
+    def reduce_scatter(self, array: Any, *, scale: float = 1.0) -> Values:
+        """Sums an array over all ranks, of which each gets a part: of N ranks, rank r the r-th of N equal parts.
+
+        In a job whose results are scattered, see `connect`. The array must not change meanwhile, and is not replaced.
+
+        Args: array, scale: as for `all_reduce`; the array's size must be a multiple of the number of ranks.
+        Returns: float32[size / N], in the array's flat order.
+        Raises: as `all_reduce`.
+        """
+        sum_ = self._wait_for(lambda: self._part_of(array, scale, measured=True))
+        return np.empty(0, np.float32) if sum_ is None else sum_.out
+
+    def reduce_scatter_async(self, array: Any, *, scale: float = 1.0, measured: bool = True) -> "Future[Values]":
+        """Like `reduce_scatter`, in the background. The array must not be touched until the future is done."""
+        sum_ = self._part_of(array, scale, measured=measured)
+        if sum_ is not None:
+            return sum_.future
+        nothing: Future[Values] = Future()
+        nothing.set_result(np.empty(0, np.float32))
+        return nothing
+
+    def _part_of(self, array: Any, scale: float, *, measured: bool) -> Sum | None:
+        """Starts a sum of which this rank gets a part; None: the array is empty."""
+        if not self.membership.scatters:
+            raise UserError('reduce_scatter is for jobs that were joined with results="scattered"')
+        values, _ = flat_float32(array)
+        if not values.size:
+            return None
+        sum_ = self._new_sum(values.size, None, None, scale, measured=measured)
+        self._call(lambda: self._session.begin(sum_, None, now_us(), values))
+        return sum_
 
     def all_reduce_async(
         self, array: Any, *, key: object | None = None, scale: float = 1.0, measured: bool = True
@@ -271,6 +315,8 @@ class Communicator(Asking):
             raise UserError(
                 "a job with seats sums contributions of some of its ranks only: use begin, take_seat and contribute"
             )
+        if self.membership.scatters:
+            raise UserError("results of this job are scattered, so that no rank gets a whole sum: use reduce_scatter")
         values, write_back = flat_float32(array)
         if not values.size:
             return None

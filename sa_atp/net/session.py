@@ -41,7 +41,7 @@ class Sum:
     values: int
     future: "Future[Any]"
     out: Values
-    """float32[values]: receives the sum."""
+    """float32[values]: receives the sum; where results are scattered, this rank's part of it."""
     scale: float = 1.0
     """A factor of the result."""
     measured: bool = True
@@ -138,11 +138,12 @@ class Session:
         most = MOST_FRAGMENTS * self.membership.lanes
         if values > most:
             raise UserError(f"an array of {values} values is too long for one sum: expected at most {most}")
+        kept = self.membership.kept_values(values)
         if out is None:
-            out = np.empty(values, np.float32)
-        elif out.dtype != np.float32 or out.shape != (values,) or not out.flags.writeable:
+            out = np.empty(kept, np.float32)
+        elif out.dtype != np.float32 or out.shape != (kept,) or not out.flags.writeable:
             raise UserError(
-                f"where a sum goes must be a float32 array of {plural(values, 'value')} that can be written to"
+                f"where a sum goes must be a float32 array of {plural(kept, 'value')} that can be written to"
             )
         return Sum(values, future, out, scale, measured and not self.membership.seats, session=self)
 

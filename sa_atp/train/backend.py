@@ -3,7 +3,8 @@
     import sa_atp.ddp  # registers the backend
     torch.distributed.init_process_group("sa_atp")
 
-Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16. Through Gloo:
+Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16, in a job each: in the
+second one a rank gets the sum of its own part alone, where all parts are equal. Through Gloo:
 tensors of a few values (see SMALL); other types, since lanes are sums of rounded numbers; other reductions (MAX, MIN,
 ...), whose result must be one of the inputs bit for bit; and broadcast, all_gather, barrier and point-to-point
 messages, in which there is nothing to aggregate.
@@ -36,6 +37,7 @@ from sa_atp.train.tensor_sums import (
     check_written,
     is_packed,
     pack,
+    scatter_in_background,
     sum_in_background,
     writing,
 )
@@ -199,19 +201,34 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return SumWork(_done([tensor]))
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
-        """Every rank gets the whole sum from the switch, and keeps its part."""
+        """Sums all parts, of which every rank gets its own."""
         check_dense(output, input)
         if input.numel() != output.numel() * self.size() or input.dtype != output.dtype:
             raise UserError(
                 f"reduce_scatter of {input.numel()} values of {input.dtype} into {output.numel()} of {output.dtype} on "
                 f"{plural(self.size(), 'rank')}: expected {output.numel() * self.size()} of {output.dtype}"
             )
-        return self._keep_part(output, pack(input).reshape(-1), output.numel() * self.rank(), opts)
+        return self._keep_equal_part(output, pack(input).reshape(-1), Reduction.of(opts))
 
-    def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, opts: Any) -> dist.Work:
+    def _keep_equal_part(self, output: torch.Tensor, everything: torch.Tensor, reduction: Reduction) -> dist.Work:
+        """Sums equal parts, of which each rank gets one. Args: everything: values of all parts, contiguous."""
+        check_written(output)
+        reduction.check(everything.dtype)
+        is_for_switch = self._belongs_in_switch(everything, reduction)
+        if is_for_switch:
+            self._keep_limit()
+        if not is_for_switch or not self.state.communicator.membership.may_scatter:
+            return self._keep_part(output, everything, output.numel() * self.rank(), reduction)
+        scale = 1.0 / self.size() if reduction.averages else 1.0
+        summed = scatter_in_background(
+            self.state.scattered, everything, output.detach(), scale=scale, weight=reduction.factor
+        )
+        return SumWork(_all([summed]))
+
+    def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, reduction: Reduction) -> dist.Work:
         """Sums all parts, and keeps one. Args: everything: values of all parts. start: of this rank's part."""
         check_written(output)
-        work = self._reduce(everything, Reduction.of(opts))
+        work = self._reduce(everything, reduction)
 
         def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
             future.value()
@@ -247,8 +264,11 @@ class SaAtpProcessGroup(dist.ProcessGroup):
                 f"{output.numel()} of {output.dtype}: expected the same number and type"
             )
         check_dense(output, *parts)
+        everything = torch.cat([pack(part).reshape(-1) for part in parts])
+        if len({part.numel() for part in parts}) == 1:
+            return self._keep_equal_part(output, everything, Reduction.of(opts))
         start = sum(part.numel() for part in parts[: self.rank()])
-        return self._keep_part(output, torch.cat([pack(part).reshape(-1) for part in parts]), start, opts)
+        return self._keep_part(output, everything, start, Reduction.of(opts))
 
     def _belongs_in_switch(self, tensor: torch.Tensor, reduction: Reduction) -> bool:
         return (
@@ -260,9 +280,12 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             and tensor.numel() > SMALL
         )
 
-    def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
+    def _keep_limit(self) -> None:
         if (set_since := self._gloo.options._timeout) != self._timeout:  # PyTorch sets only Gloo's
             self._limit_sums(set_since)
+
+    def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
+        self._keep_limit()
         scale = 1.0 / self.size() if reduction.averages else 1.0
         return sum_in_background(self.state, tensor, scale=scale, weight=reduction.factor)
 

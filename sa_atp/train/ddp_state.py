@@ -69,6 +69,7 @@ class SaAtpState:
     _cancelled: threading.Event
     _finalizer: "weakref.finalize[Any, Any] | None"
     _seen: Seen | None
+    _scattered: "SaAtpState | None"
 
     def __init__(
         self,
@@ -87,6 +88,7 @@ class SaAtpState:
         nonfinite: str = "raise",
         batches: "Batches | None" = None,
         agree: Mapping[str, Value] | None = None,
+        results: str = "to all",
     ) -> None:
         """Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
@@ -105,6 +107,7 @@ class SaAtpState:
         agree: other terms that all ranks must state alike, such as {"bucket_cap_mb": 25}; see `sa_atp.connect`. The
             ranks of the
             process group, `nonfinite` and the settings of `batches` are compared in any case.
+        results: "scattered", if the job is for reduce-scatter; see `sa_atp.connect`.
 
         Raises: UserError.
         """
@@ -126,6 +129,7 @@ class SaAtpState:
         self.nonfinite = nonfinite
         self.batches = batches
         self.agree = dict(agree or {})
+        self.results = results
         self._closed_because: str | None = None  # why it was closed for good
         self._forget_connection()
 
@@ -156,6 +160,28 @@ class SaAtpState:
                 self._communicator = self._join()
                 self._finalizer = weakref.finalize(self, _close, self._communicator, os.getpid())
             return self._communicator
+
+    @property
+    def scattered(self) -> "SaAtpState":
+        """The state of a second job of the same ranks, for reduce-scatter. Its job begins with the first one."""
+        with self._lock:
+            if self._scattered is None:
+                self._scattered = SaAtpState(
+                    self.server,
+                    job=job_name(self.job, "scattered"),
+                    rank=self.rank,
+                    world_size=self.world_size,
+                    process_group=self.process_group,
+                    join_timeout_s=self.join_timeout_s,
+                    operation_timeout_s=self.operation_timeout_s,
+                    server_timeout_s=self.server_timeout_s,
+                    answer_timeout_s=self.answer_timeout_s,
+                    nonfinite=self.nonfinite,
+                    agree=self.agree,
+                    results="scattered",
+                )
+                self._scattered._closed_because = self._closed_because
+            return self._scattered
 
     def stragglers(self) -> JobLateness:
         """Which ranks were slow, by how much, and at what. With the hook, the sums that are counted are steps.
@@ -214,6 +240,8 @@ class SaAtpState:
             self.operation_timeout_s = seconds
             if self._communicator is not None:
                 self._communicator.limit_operations(seconds)
+            if self._scattered is not None:
+                self._scattered.limit_operations(seconds)
 
     @property
     def _group_ranks(self) -> list[int] | None:
@@ -252,6 +280,9 @@ class SaAtpState:
     def _end(self, how: Callable[[Communicator], None], for_good: str | None) -> None:
         self._closed_because = self._closed_because or for_good
         self._cancelled.set()
+        scattered = self._scattered
+        if scattered is not None:
+            scattered._end(how, for_good)
         with self._lock:
             self._cancelled.clear()
             if self._finalizer is not None:
@@ -289,6 +320,7 @@ class SaAtpState:
                     server_timeout_s=self.server_timeout_s,
                     answer_timeout_s=self.answer_timeout_s,
                     agree=self.terms,
+                    results=self.results,
                     cancelled=self._cancelled.is_set,
                 )
             except RefusedError:
@@ -306,6 +338,7 @@ class SaAtpState:
         self._has_backup = False
         self._of_backup = {}
         self._finalizer = None
+        self._scattered = None
         self._seen = None  # at the last call of write_scalars
         self._closed_because = None
 
@@ -319,6 +352,7 @@ class SaAtpState:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.process_group = self.rank = self.world_size = self.batches = self.answer_timeout_s = None
         self.agree = {}
+        self.results = "to all"
         vars(self).update(state)
         self._forget_connection()
 

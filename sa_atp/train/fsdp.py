@@ -19,11 +19,11 @@ from torch.distributed.fsdp import FSDPModule
 from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import sum_in_background, writing
+from sa_atp.train.tensor_sums import pack, scatter_in_background, sum_in_background, writing
 
 
 class SwitchReduceScatter:
-    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: every rank gets the sum, and keeps its part."""
+    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: every rank gets its part of the sum."""
 
     def __init__(self, state: SaAtpState) -> None:
         self._state = state
@@ -40,20 +40,28 @@ class SwitchReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
-        size = group.size()
-        future = sum_in_background(self._state, input_tensor, scale=_scale(op, size))
-
-        def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
-            part = summed.value().reshape(size, -1)[group.rank()]
-            with writing(output_tensor):
-                output_tensor.copy_(part.view_as(output_tensor))
-            return [output_tensor]
-
-        work = SumWork(future.then(keep))
+        work = SumWork(
+            self._scatter(output_tensor.detach(), pack(input_tensor), _scale(op, group.size()), group.rank())
+        )
         if async_op:
             return work
         work.wait()
         return None
+
+    def _scatter(
+        self, output: torch.Tensor, everything: torch.Tensor, scale: float, rank: int
+    ) -> "torch.futures.Future[list[torch.Tensor]]":
+        """Args: everything: all parts, contiguous; rank: whose part goes to `output`."""
+        if self._state.communicator.membership.may_scatter:
+            summed = scatter_in_background(self._state.scattered, everything, output, scale=scale)
+            return summed.then(lambda future: [future.value()])
+
+        def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
+            with writing(output):
+                output.copy_(summed.value().reshape(-1, output.numel())[rank].view_as(output))
+            return [output]
+
+        return sum_in_background(self._state, everything, scale=scale).then(keep)
 
 
 def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:

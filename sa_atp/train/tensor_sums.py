@@ -105,15 +105,51 @@ def sum_in_background(
         return nothing
     if not is_packed(tensor):
         return _sum_packed(state, tensor, key, scale, weight, measured)
-    on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     if tensor.device.type == "cpu":
-        future: TensorFuture = torch.futures.Future()
-        done = _on_cpu(state, tensor, key, scale, weight, measured)
-    else:
+        return _future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured))
+    stage = _stage_of(state, tensor.device)
+    return _future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured), stage)
+
+
+def scatter_in_background(
+    state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, *, scale: float = 1.0, weight: float = 1.0
+) -> TensorFuture:
+    """Sums a tensor over all ranks, and writes this rank's part of the sum, times `scale`, to `output`.
+
+    Every rank must call it in the same order with tensors of the same size.
+
+    Args:
+        state: of a job whose results are scattered (`SaAtpState.scattered`).
+        tensor: float32, float16 or bfloat16, contiguous; of N ranks, rank r gets the r-th of N equal parts. It must not be
+            touched before the future is done.
+        output: of the same type and device, with a part's size; any strides.
+        weight: this rank's tensor is first multiplied by it, which does not change the tensor.
+
+    Returns: a future whose value is `output`; it raises RuntimeError if the sum fails.
+    Raises: TransportError: the job cannot be joined.
+    """
+
+    def store(values: torch.Tensor) -> None:
+        with writing(output):
+            output.copy_(values.view_as(output))
+
+    if tensor.device.type == "cpu":
+        pending = _Pending(
+            state, tensor.numel(), None, scale, True, store=store, parts=tensor.numel() // output.numel()
+        )
+        pending.contribute(tensor.detach().reshape(-1), weight)
+        return _future_of(output, pending.done)
+    stage = _stage_of(state, tensor.device)
+    return _future_of(output, stage.sum(state, tensor, None, scale, weight, True, output=output), stage)
+
+
+def _future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None" = None) -> TensorFuture:
+    """A future whose value is a tensor that has its values when `done` is. Args: stage: of the tensor's GPU."""
+    on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    future: TensorFuture = torch.futures.Future()
+    if stage is not None:
         future = torch.futures.Future(devices=[tensor.device])
-        stage = _stage_of(state, tensor.device)
         on_stream = stage.current
-        done = stage.sum(state, tensor, key, scale, weight, measured)
 
     def finish(summed: "Future[None]") -> None:
         error = summed.exception()
@@ -181,33 +217,35 @@ class _Pending:
         *,
         values: Values | None = None,
         store: Callable[[torch.Tensor], object] | None = None,
+        parts: int = 1,
     ) -> None:
         """Args:
         values: float32[size]: the contribution, to be replaced by the sum; default: a new array.
-        store: called with the sum, float32[size], before the future is done.
+        store: called with the sum, float32[size / parts], before the future is done.
+        parts: of which this rank gets one.
         """
         self.done: Future[None] = Future()
         self._communicator = state.communicator
-        # with "spread", one more value says that something is not finite; NaN and infinity themselves never travel
+        # with "spread", one more value of each part says that something is not finite; NaN and infinity never travel
         self._spread = state.nonfinite == "spread"
-        self._size = size
-        self._values = np.zeros(size + self._spread, np.float32) if values is None else values
+        self._parts, self._size = parts, size // parts
+        self._values = np.zeros(parts * (self._size + self._spread), np.float32) if values is None else values
+        self._out = self._values if parts == 1 else np.empty(self._size + self._spread, np.float32)
         self._store = store
-        self._sum = self._communicator.begin(
-            self._values.size, key=key, out=self._values, scale=scale, measured=measured
-        )
+        self._sum = self._communicator.begin(self._values.size, key=key, out=self._out, scale=scale, measured=measured)
         self._sum.future.add_done_callback(self._finish)
 
     def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
         """Contributes.
 
-        Args: source: CPU tensor of `size` values, to be weighted; default: they are in `values` already.
+        Args: source: flat CPU tensor of `size` values, to be weighted; default: they are in `values` already.
         """
         if source is not None:
+            values = torch.from_numpy(self._values).view(self._parts, -1)
             if self._spread and not all_finite(source):
-                self._values[-1] = NOT_FINITE
+                values[:, -1] = NOT_FINITE
             else:
-                mine = torch.from_numpy(self._values)[: self._size].copy_(source)
+                mine = values[:, : self._size].copy_(source.view(self._parts, -1))
                 if weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
                     mine.mul_(weight)
         member = self._communicator.membership
@@ -224,10 +262,10 @@ class _Pending:
             self.fail(error)
             return
         try:
-            if self._spread and self._values[-1] != 0.0:
-                self._values[:] = np.nan
+            if self._spread and self._out[-1] != 0.0:
+                self._out[:] = np.nan
             if self._store is not None:
-                self._store(torch.from_numpy(self._values)[: self._size])
+                self._store(torch.from_numpy(self._out)[: self._size])
         except Exception as problem:
             self.fail(problem)
         else:
@@ -273,28 +311,37 @@ class Stage:
         scale: float,
         weight: float,
         measured: bool,
+        output: torch.Tensor | None = None,
     ) -> "Future[None]":
-        """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream."""
+        """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream.
+
+        Args: output: what gets this rank's part of the sum, in place of the tensor.
+        """
         flat = tensor.detach().reshape(-1)
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
-        in_place = tensor.dtype is torch.float32 and state.nonfinite == "raise"  # no further copy on the host
+        # no further copy on the host
+        in_place = tensor.dtype is torch.float32 and state.nonfinite == "raise" and output is None
+        target = flat if output is None else output.detach()
+        back = host if output is None else torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
 
         def store(values: torch.Tensor) -> None:
             if not in_place:
-                with writing(host):
-                    host.copy_(values)
-            with self.current(), writing(flat):
-                flat.copy_(host, non_blocking=True)
+                with writing(back):
+                    back.copy_(values.view_as(back))
+            with self.current(), writing(target):
+                target.copy_(back, non_blocking=True)
 
         values = host.numpy() if in_place else None
-        pending = _Pending(state, flat.numel(), key, scale, measured, values=values, store=store)
+        parts = 1 if output is None else flat.numel() // output.numel()
+        pending = _Pending(state, flat.numel(), key, scale, measured, values=values, store=store, parts=parts)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         arrived = cast(Any, torch.cuda.Event)(blocking=True)  # the thread that waits for it must not spin
         with self.current():
             host.copy_(flat, non_blocking=True)
             arrived.record()
         # `store` holds the tensor until the copy back is launched; after that the allocator must know of the stream
-        tensor.record_stream(self._stream)
+        for held in (tensor,) if output is None else (tensor, output):
+            held.record_stream(self._stream)
 
         def contribute() -> None:
             try:

@@ -2,7 +2,21 @@
 
 from .packets import COLLISION, FAN_OUT, FROM_PS, ON_BEHALF, OVERFLOW, PARTIAL, RESEND, RESULT
 from .scenario import Scenario, host, packet_of
-from .sites import LEAF, LEAF_OF_THREE, SERVER, SPINE, THREE, TWO, UNEVEN, W0, W1, W2
+from .sites import (
+    LEAF,
+    LEAF_OF_THREE,
+    SCATTERED,
+    SCATTERED_LEAF,
+    SCATTERED_UNEVEN,
+    SERVER,
+    SPINE,
+    THREE,
+    TWO,
+    UNEVEN,
+    W0,
+    W1,
+    W2,
+)
 
 
 def leaf(lanes: int) -> Scenario:
@@ -160,5 +174,70 @@ def fan_out(lanes: int) -> Scenario:
     s.data(W1, TWO, "completed", "so fragment 3 is still there", seq=3, bits=0b10)
     s.send(9, packet_of(SERVER, TWO, RESULT, seq=4, bits=0b11, flags=FROM_PS, lanes=s.values(lambda k: k)).having(
         target=host(W1)), None, "a result for one worker: like other traffic")  # fmt: skip
+    s.check_counters()
+    return s
+
+
+def scattered(lanes: int) -> Scenario:
+    job = SCATTERED
+    s = Scenario(
+        "scattered",
+        """
+        Results that one of three workers needs, by the slot: the others get the header alone. The parameter server gets
+        them whole, and so does a worker that asks again.
+        """,
+        lanes=lanes,
+        jobs=[job],
+    )
+    for slot, whose in ((256, "worker 0's"), (287, "worker 0's"), (288, "worker 1's"), (320, "worker 2's"),
+                        (352, "everybody's"), (383, "everybody's"), (384, "worker 0's"), (511, "everybody's")):  # fmt: skip
+        s.data(W0, job, "claimed", f"{whose}: worker 0", seq=slot, slot=slot, bits=0b001)
+        s.data(W1, job, "added", "worker 1", seq=slot, slot=slot, bits=0b010, lanes=s.falling)
+        s.data(W2, job, "completed", "worker 2", seq=slot, slot=slot, bits=0b100)
+    s.data(
+        W0, job, "answered", "worker 0 has had no result of worker 1's: it gets a whole one", seq=288, slot=288, bits=1
+    )
+    s.data(W0, job, "claimed", "fragment 321", seq=321, slot=321, bits=0b001)
+    s.data(W1, job, "handed over", "with the resend flag", seq=321, slot=321, bits=0b010, flags=RESEND)
+    s.result(job, "fanned out", "the parameter server has finished it: for worker 2", seq=321, slot=321,
+             flags=FAN_OUT | FROM_PS)  # fmt: skip
+    s.result(job, "fanned out", "and one for everybody", seq=353, slot=353, flags=FAN_OUT | FROM_PS)
+    s.check_counters()
+    return s
+
+
+def scattered_leaf(lanes: int) -> Scenario:
+    s = Scenario(
+        "scattered_leaf",
+        """
+        A leaf with two of four workers, and results that one of the four needs: a whole one for that worker if it is here,
+        and a bare one for the others.
+        """,
+        lanes=lanes,
+        jobs=[SCATTERED_LEAF],
+    )
+    for seq, whose in enumerate(("worker 0's", "worker 1's", "worker 2's", "worker 3's", "everybody's")):
+        slot = 256 + 32 * seq
+        s.data(W0, SCATTERED_LEAF, "claimed", f"{whose}: worker 0", seq=slot, slot=slot, bits=0b01)
+        s.data(W1, SCATTERED_LEAF, "completed", "worker 1: up, as one contribution", seq=slot, slot=slot, bits=0b10)
+        s.result(SCATTERED_LEAF, "fanned out", "from the level above", seq=slot, slot=slot, bits=0b1111)
+    s.check_counters()
+    return s
+
+
+def scattered_uneven(lanes: int) -> Scenario:
+    w0, _, w2, w3 = SCATTERED_UNEVEN.members
+    s = Scenario(
+        "scattered_uneven",
+        """
+        The switch above two leaves and a worker of its own: leaves get whole results, the worker those that it needs.
+        """,
+        lanes=lanes,
+        jobs=[SCATTERED_UNEVEN],
+    )
+    for slot, whose in ((256, "worker 0's"), (352, "worker 3's"), (384, "everybody's")):
+        s.data(w0, SCATTERED_UNEVEN, "claimed", f"{whose}: leaf 0", seq=slot, slot=slot, bits=0b0011)
+        s.data(w3, SCATTERED_UNEVEN, "added", "worker 3", seq=slot, slot=slot, bits=0b1000)
+        s.data(w2, SCATTERED_UNEVEN, "completed", "leaf 1", seq=slot, slot=slot, bits=0b0100)
     s.check_counters()
     return s

@@ -306,9 +306,12 @@ class Switch:
         server = job.parameter_server
         out: list[tuple[int, AnyPacket]] = []
         for member in job.copied_to:
+            copy = packet
             if member.switch_port in job.leaf_ports:  # the leaf takes the copy, and makes more
                 member = dataclasses.replace(member, udp_port=SA_PORT)
-            out.append((member.switch_port, _between(server, member, packet)))
+            elif _whose(job, packet) not in (None, member.rank):
+                copy = packet.having(lanes=None)
+            out.append((member.switch_port, _between(server, member, copy)))
         if job.level == "root":
             out.append((server.switch_port, _between(job.members[0], server, packet)))
         return out
@@ -316,6 +319,15 @@ class Switch:
     def _answer(self, port: int, packet: Packet) -> tuple[int, AnyPacket]:
         """Back to the sender, from where it sent to."""
         return port, packet.having(source=packet.target, target=packet.source)
+
+
+def _whose(job: JobSpec, packet: Packet) -> int | None:
+    """The rank that alone needs the values of a result; None: everybody does."""
+    if not job.scattered_to or packet.sa is None:
+        return None
+    places = next(2**n for n in range(16) if 2**n > job.scattered_to)
+    place = packet.sa.slot // min(32, job.slot_count // places) % places
+    return place if place < job.scattered_to else None
 
 
 def _result(packet: Packet, job: JobSpec) -> Packet:

@@ -164,12 +164,12 @@ class Scenario:
             )
             job = dataclasses.replace(job, loop_port=loop_port)
             yield from (_add(entry) for entry in job_entries.entries(job, self._words()))
-            group = job_entries.group(job)
-            yield f"mc_mgrp_create {group.group}"
-            for replica in sorted(group.replicas, key=lambda r: r.instance):
-                yield f"mc_node_create {replica.instance} {replica.port}"
-                yield f"mc_node_associate {group.group} {node}"
-                node += 1
+            for group in job_entries.groups(job):
+                yield f"mc_mgrp_create {group.group}"
+                for replica in sorted(group.replicas, key=lambda r: r.instance):
+                    yield f"mc_node_create {replica.instance} {replica.port}"
+                    yield f"mc_node_associate {group.group} {node}"
+                    node += 1
         if self.routes:
             yield from _comment("Where ordinary traffic goes.")
             for prefix, port in self.routes:

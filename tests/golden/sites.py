@@ -33,6 +33,8 @@ TWO = JobSpec(
     members=(W0, W1), parameter_server=SERVER, uplink=SERVER,
 )  # fmt: skip
 THREE = dataclasses.replace(TWO, fan_in=0b111, members=(W0, W1, W2))
+# of 256 slots 32 in turn are of part 0, part 1, part 2, and of everybody's
+SCATTERED = dataclasses.replace(THREE, scattered_to=3)
 # a leaf with workers 0 and 1; the spine, and the parameter server behind it, are at port 40
 LEAF_SERVER = dataclasses.replace(SERVER, switch_port=40)
 LEAF = dataclasses.replace(TWO, level="leaf", parameter_server=LEAF_SERVER, uplink=LEAF_SERVER)
@@ -43,3 +45,6 @@ SPINE = dataclasses.replace(
 )
 # one leaf with two workers, one with a single worker, and a worker at the spine itself
 UNEVEN = dataclasses.replace(SPINE, members=(worker(0, 21), worker(1, 21), worker(2, 22), worker(3, 4)))
+# the same with results scattered; places are of 32 slots: for four ranks, and four for everybody
+SCATTERED_LEAF = dataclasses.replace(LEAF, scattered_to=4)
+SCATTERED_UNEVEN = dataclasses.replace(UNEVEN, scattered_to=4)

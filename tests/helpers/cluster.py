@@ -16,7 +16,7 @@ from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.packets.control import CutOff
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
@@ -69,6 +69,7 @@ class Cluster:
         help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
         cut_off: CutOff | None = None,
+        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> list[SimWorker]:
         """Adds a job's hosts; its workers join when the clock runs."""
@@ -86,6 +87,7 @@ class Cluster:
                     help_grade=help_grade,
                     seats=seats,
                     cut_off=cut_off,
+                    results=results,
                     joined=joined,
                 )
             )
@@ -103,6 +105,7 @@ class Cluster:
         help_grade: HelpGrade = HelpGrade.NONE,
         seats: int = 0,
         cut_off: CutOff | None = None,
+        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
     ) -> SimWorker:
         """A new connection on a host that is there: a worker that starts, or starts again."""
@@ -117,6 +120,7 @@ class Cluster:
                 help_grade=help_grade,
                 seats=seats,
                 cut_off=cut_off,
+                results=results,
             ),
             SERVER,
             self.world.random,

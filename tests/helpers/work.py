@@ -18,6 +18,7 @@ from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.control import Reply, Request, decode_reply
 from sa_atp.protocol.packets.help_messages import Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -146,8 +147,8 @@ class Crew:
         self.size, self.micro_batches = size, micro_batches
         self.clock = Clock()
         self.job = Job(
-            name="job", number=1, epoch=0, world_size=size, micro_batches=micro_batches, lanes=64, slot_base=0,
-            slot_count=64, first_seq=0, help_grade=mode,
+            name="job", number=1, epoch=0, terms=Terms(size, micro_batches, mode), lanes=64, slot_base=0,
+            slot_count=64, first_seq=0,
         )  # fmt: skip
         self.job.members = {rank: Member(rank, (ADDRESS[0], rank), 0, 0) for rank in range(size)}
         self.fan_in = self.job.fan_in

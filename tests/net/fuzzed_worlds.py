@@ -15,8 +15,8 @@ from sa_atp.net.loop import steady_loop_kernels as loop
 from sa_atp.net.shared_memory.ring_kernels import no_ring
 from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
-from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.compiled.steady import Steady
@@ -317,9 +317,9 @@ class ServerWorld:
         self._lanes = 256 if bits > 64 else rng.choice((64, 64, 256))
         ranks = rng.choice((1, 2, 4))
         self._job = Job(
-            name="job", number=rng.randrange(1, 255), epoch=rng.randrange(256), world_size=ranks, micro_batches=2,
+            name="job", number=rng.randrange(1, 255), epoch=rng.randrange(256), terms=Terms(ranks, 2),
             lanes=self._lanes, contribution_bits=bits, slot_base=0, slot_count=1024,
-            first_seq=rng.choice((0, 2**32 - 600, rng.randrange(2**32))), help_grade=HelpGrade.NONE,
+            first_seq=rng.choice((0, 2**32 - 600, rng.randrange(2**32))),
         )  # fmt: skip
         self._job.state = State.RUNNING
         for rank in range(ranks):

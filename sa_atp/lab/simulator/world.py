@@ -232,6 +232,7 @@ class World:
             fan_in=job.map.summed_below(m.rank for m in members),
             slot_base=job.slot_base,
             slot_count=job.slot_count,
+            scattered_to=job.scattered_to,
             group=job.number,
             ttl_ticks=self.ttl_ticks,
             level="root" if rack is self.root else "leaf",

@@ -9,6 +9,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.scene import OF_SWITCHES, OF_WORKERS, Fault, FaultKind, JobScene, Scene
 from sa_atp.lab.soak.values import SHAPES
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
+from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RANKS, WIDE_BUILDS
 from sa_atp.switches.artefacts import most_contributions
@@ -44,6 +45,8 @@ def draw(seed: int) -> Scene:
     if any(width == lanes for width, _ in WIDE_BUILDS) and seed % 2:
         contributions = most_contributions(lanes)
     jobs = tuple(_job(rng, large, lanes, contributions) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
+    quota = rng.choice([quota for quota in SLOTS if quota <= slots])
+    jobs = _scattered(seed, jobs, quota)
     return Scene(
         seed=seed,
         lanes=lanes,
@@ -51,7 +54,7 @@ def draw(seed: int) -> Scene:
         leaves=leaves,
         aggregates=aggregates,
         slots=slots,
-        quota=rng.choice([quota for quota in SLOTS if quota <= slots]),
+        quota=quota,
         ttl_ticks=rng.choice((1, 5, 50, 100)),
         links=links,
         trunk=trunk,
@@ -117,6 +120,19 @@ def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> Job
         loss=(rng.choice(LOSSES), rng.choice(LOSSES)),
         not_finite=(rng.randrange(count), rng.randrange(ranks)) if rng.random() < 0.03 else None,
     )
+
+
+def _scattered(seed: int, jobs: Sequence[JobScene], quota: int) -> tuple[JobScene, ...]:
+    """Has results of some jobs scattered. It draws by itself: what else a seed means does not depend on it."""
+    rng = random.Random(seed ^ 0x5CA77E2)
+    found = []
+    for job in jobs:
+        is_plain = job.help is HelpGrade.NONE and job.micro_batches == 1
+        if is_plain and cut_of(job.ranks, quota) is not None and rng.random() < 0.6:
+            lengths = tuple(max(1, length // job.ranks) for length in job.lengths)
+            job = replace(job, scattered=True, lengths=lengths)
+        found.append(job)
+    return tuple(found)
 
 
 def _lengths(rng: random.Random, ranks: int, count: int, lanes: int, packets: int) -> list[int]:

@@ -19,7 +19,7 @@ from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError
 from sa_atp.protocol.job.membership import JoinRequest
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.steps.step import Compute, Stepper
 
 MOST_TRIES = 3  # times that a rank joins, plus one for each fault; each may take 30 s
@@ -66,6 +66,11 @@ class JobState:
         member = worker.membership
         integers, exponents = sum_.finished.integers()
         where = f"job {self.number}, sum {step}, rank {member.rank}"
+        if self.scene.scattered:
+            part = slice(member.rank * self.scene.lengths[step], (member.rank + 1) * self.scene.lengths[step])
+            contributions = [each[part] for each in self.parts(step)]
+            self._compare(where, integers, sum_.out, values.reference_part(contributions, exponents))
+            return
         course = (member.job, member.epoch, member.first_seq, step)  # sums differ from epoch to epoch
         if course in self._first:
             known = self._first[course]
@@ -75,7 +80,11 @@ class JobState:
                 if not np.array_equal(mine.view(np.uint8), others.view(np.uint8)):
                     raise Broken("sum", f"{where}: its {name} differ from another rank's")
             return
-        expected = values.reference_sum(self.parts(step), exponents)
+        self._compare(where, integers, sum_.out, values.reference_sum(self.parts(step), exponents))
+        self._first[course] = integers.copy(), exponents.copy(), sum_.out.copy()
+
+    def _compare(self, where: str, integers: Integers, out: Values, expected: values.Reference) -> None:
+        """Raises: Broken."""
         wrong = np.flatnonzero(integers != expected.integers)
         if len(wrong):
             at = int(wrong[0])
@@ -83,9 +92,8 @@ class JobState:
                 "sum", f"{where}: {len(wrong)} of {len(integers)} integers are wrong, the first is value {at}: "
                 f"{integers[at]}, expected {expected.integers[at]}"
             )  # fmt: skip
-        if not (np.abs(sum_.out - expected.exact) <= expected.bound).all():
+        if not (np.abs(out - expected.exact) <= expected.bound).all():
             raise Broken("sum", f"{where}: differs from the exact sum by more than rounding can explain")
-        self._first[course] = integers.copy(), exponents.copy(), sum_.out.copy()
 
 
 class _Workload:
@@ -142,6 +150,7 @@ class Rank:
                 world_size=scene.ranks,
                 micro_batches=scene.micro_batches,
                 help_grade=scene.help,
+                results=Results.SCATTERED if scene.scattered else Results.TO_ALL,
             ),
             world.server_address,
             world.random,
@@ -226,7 +235,7 @@ class Rank:
     def _begin(self, worker: SimWorker) -> None:
         """Begins a sum without help."""
         scene, clock = self.job.scene, self.world.network.clock
-        step, length = self._begun, self.job.scene.lengths[self._begun]
+        step, length = self._begun, self.job.scene.values(self._begun)
         self._begun += 1
         sum_ = worker.begin(length, f"tensor of {length}" if scene.keyed else None)
         sum_.future.add_done_callback(lambda _: self.world.run_guarded(partial(self._take, worker, step, sum_)))

@@ -78,7 +78,9 @@ class JobScene:
     micro_batches: int = 1
     help: HelpGrade = HelpGrade.NONE
     lengths: tuple[int, ...] = (1,)
-    """Values of each sum; with help, all are as long as the first."""
+    """Values of each sum, or where results are scattered of each part of it; with help, all are as long as the first."""
+    scattered: bool = False
+    """Whether each rank gets a part of the sums."""
     magnitudes: tuple[int, ...] = (0,)
     """The values of each sum are about 2 to the power of this."""
     shapes: tuple[str, ...] = ("normal",)
@@ -104,6 +106,10 @@ class JobScene:
     def contributions(self) -> int:
         return self.ranks * self.micro_batches
 
+    def values(self, step: int) -> int:
+        """Values of a sum, of all parts."""
+        return self.lengths[step] * (self.ranks if self.scattered else 1)
+
     @property
     def step_us(self) -> int:
         """Compute time of a step on the slowest rank, without help."""
@@ -118,6 +124,8 @@ class JobScene:
             for length, shape, magnitude in zip(self.lengths, self.shapes, self.magnitudes, strict=True)
         )
         parts.append(f"{plural(len(self.lengths), 'sum')} of values: {sums}")
+        if self.scattered:
+            parts.append("of each rank's part")
         parts.append(f"{'with' if self.keyed else 'without'} keys, {self.ahead} under way at once")
         if self.compute_us:
             parts.append(f"{self.compute_us} us to compute")

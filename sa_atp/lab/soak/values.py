@@ -20,7 +20,7 @@ LEAST = 2.0**-140  # absolute error allowed near zero
 def draw_contributions(seed: int, number: int, job: JobScene, step: int) -> list[Values]:
     """float32[values] of each contribution to a sum. Args: seed: the world's seed; number: the job's number in it."""
     rng = np.random.default_rng([seed & 0xFFFFFFFF, seed >> 32, number, step])
-    count, length, shape = job.contributions, job.lengths[step], job.shapes[step]
+    count, length, shape = job.contributions, job.values(step), job.shapes[step]
     values = rng.standard_normal((count, length))
     if shape == "whole":
         values = np.rint(16 * values)
@@ -70,3 +70,15 @@ def reference_sum(parts: list[Values], exponents: Exponents) -> Reference:
         total[span] = rounded.astype(np.int64).sum(axis=0)
     exact = wide.sum(axis=0)
     return Reference(total, exact, bound + np.abs(exact) * FLOAT_ERROR + LEAST)
+
+
+def reference_part(parts: list[Values], exponents: Exponents) -> Reference:
+    """As `reference_sum`, with an exponent for each value."""
+    size = parts[0].size
+    found = Reference(np.zeros(size, np.int64), np.zeros(size), np.zeros(size))
+    for exponent in np.unique(exponents).tolist():
+        at = np.flatnonzero(exponents == exponent)
+        chunks = np.full(1 + len(at) // CHUNK_VALUES, exponent, np.int16)
+        some = reference_sum([part[at] for part in parts], chunks)
+        found.integers[at], found.exact[at], found.bound[at] = some.integers, some.exact, some.bound
+    return found

@@ -70,6 +70,7 @@ class ServerProcess:
         except BaseException:
             self._driver.close()
             raise
+        self.server.has_bare_results = all(keeper.has_bare_results for keeper in keepers)
         self._switches = [place.grpc for place in places]
         self._installer = Installer(
             keepers,

@@ -28,7 +28,7 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.mtu import MOST_MTU
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
 
@@ -58,6 +58,8 @@ class JoinRequest:
     """
     cut_off: CutOff | None = None
     """When the seats of a step close; None: when all are taken. All ranks must name the same."""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results. All ranks must name the same."""
     agree: Mapping[str, Value] = field(default_factory=dict)
     """Other terms that all ranks must state alike, by name: text, numbers, True, False or None."""
 
@@ -79,6 +81,13 @@ class JoinRequest:
         if self.cut_off is not None and not 0 < self.cut_off.least <= self.seats:
             raise UserError(
                 f"cut_off waits for {self.cut_off.least} seats, of {self.seats}: expected 1 to {self.seats}"
+            )
+        if self.results is not Results.TO_ALL and (
+            self.micro_batches != 1 or self.seats or self.help_grade is not HelpGrade.NONE
+        ):
+            raise UserError(
+                f"results = {self.results.value!r}: expected micro_batches = 1, no seats and no help, with which they do "
+                "not go together"
             )
         if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
             raise UserError(
@@ -119,6 +128,23 @@ class Membership:
     """Bits in the bitmaps of packets."""
     by_leaf: bool = False
     """Whether the worker sends by the leaf on its host."""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results."""
+    may_scatter: bool = False
+    """Whether another job of as many ranks may have its results scattered."""
+
+    @property
+    def scatters(self) -> bool:
+        """Whether each rank needs its own part of the results only."""
+        return self.results is Results.SCATTERED
+
+    def kept_values(self, values: int) -> int:
+        """How many values of a sum of so many this rank gets. Raises: UserError: they are not equal parts."""
+        if not self.scatters:
+            return values
+        if values % self.world_size:
+            raise UserError(f"{values} values are not {self.world_size} equal parts, one for each rank")
+        return values // self.world_size
 
     @property
     def map(self) -> ContributionMap:
@@ -174,6 +200,8 @@ class Membership:
             seats=welcome.seats,
             contribution_bits=welcome.contribution_bits,
             by_leaf=welcome.by_leaf,
+            results=welcome.results,
+            may_scatter=welcome.may_scatter,
         )
 
 
@@ -221,6 +249,7 @@ class Joining:
             help_grade=request.help_grade,
             seats=request.seats,
             cut_off=request.cut_off,
+            results=request.results,
             incarnation=incarnation,
             mtu=mtu,
             leaf=leaf,

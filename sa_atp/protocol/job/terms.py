@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
@@ -12,19 +13,14 @@ from sa_atp.protocol.packets.control import (
     MOST_STATED,
     MOST_STATED_BYTES,
     CutOff,
+    Join,
 )
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
-OWN_NAMES = (
-    "world_size",
-    "micro_batches",
-    "help",
-    "seats",
-    "cut_off",
-)  # terms that every rank states, in fields of Join
+OWN_NAMES = ("world_size", "micro_batches", "help", "seats", "cut_off", "results")  # stated in fields of Join
 
 
 def stated(values: Mapping[str, Value]) -> dict[str, str]:
@@ -65,20 +61,52 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-def terms(
-    world_size: int, micro_batches: int, help_grade: HelpGrade, seats: int, cut_off: CutOff | None, agree: Stated
-) -> dict[str, str]:
-    """All terms of a rank, by name."""
-    closes = "never" if cut_off is None else f"{cut_off.after_us} us, {cut_off.least} seats"
-    own = (str(world_size), str(micro_batches), ascii(help_grade.value), str(seats), closes)
-    # last, so that a forged packet's own terms cannot replace these
-    return {**agree, **dict(zip(OWN_NAMES, own, strict=True))}
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What all ranks of a job state alike."""
+
+    world_size: int
+    micro_batches: int
+    help_grade: HelpGrade = HelpGrade.NONE
+    seats: int = 0
+    """The sum is that of the first so many ranks; 0: of all. (section 10.6)"""
+    cut_off: CutOff | None = None
+    """When seats close; None: when all are taken."""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results. (section 5.9)"""
+    agree: Stated = field(default_factory=dict)
+    """Other terms that the program states."""
+
+    @classmethod
+    def of(cls, asked: Join) -> "Terms":
+        """The terms that a rank states when it asks to join."""
+        return cls(
+            asked.world_size,
+            asked.micro_batches,
+            asked.help_grade,
+            asked.seats,
+            asked.cut_off,
+            asked.results,
+            asked.agree,
+        )
+
+    @property
+    def named(self) -> dict[str, str]:
+        """All of them by name, as they are compared."""
+        closes = "never" if self.cut_off is None else f"{self.cut_off.after_us} us, {self.cut_off.least} seats"
+        own = (
+            str(self.world_size), str(self.micro_batches), ascii(self.help_grade.value), str(self.seats), closes,
+            ascii(self.results.value),
+        )  # fmt: skip
+        # last, so that a forged packet's own terms cannot replace these
+        return {**self.agree, **dict(zip(OWN_NAMES, own, strict=True))}
 
 
-def difference(theirs: Stated, rank: int, ours: Stated, others: Sequence[int]) -> str | None:
+def difference(asked: Terms, rank: int, agreed: Terms, others: Sequence[int]) -> str | None:
     """Describes the differences between the terms of a rank that asks and of those that have joined; None: there are
     none.
     """
+    theirs, ours = asked.named, agreed.named
     differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
     # sorted, because answers are cut at the end: a table's name comes before the names of its entries
     names = sorted(differing, key=lambda name: (OWN_NAMES.index(name) if name in OWN_NAMES else len(OWN_NAMES), name))

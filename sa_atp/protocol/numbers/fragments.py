@@ -15,11 +15,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sa_atp.basics.arrays import Indices, Numbers
+from sa_atp.basics.arrays import Indices, Numbers, Values
 from sa_atp.protocol.numbers.scaling import CODE_BITS, CODES_PER_LANE
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
 CHUNK_VALUES = 16384  # values that share an exponent
+
+
+class Piece(NamedTuple):
+    """Consecutive numbers that are consecutive fragments."""
+
+    skip: int  # numbers before it
+    first: int  # position of the first in the operation
+    count: int
 
 
 class Run(NamedTuple):
@@ -78,8 +86,51 @@ class Plan:
 
     @cached_property
     def span(self) -> int:
-        """Sequence numbers that the operation owns."""
+        """Fragments that there may be, of both attempts."""
         return 2 * self.attempt_fragments
+
+    @property
+    def kept_fragments(self) -> int:
+        """Data fragments whose sums a rank keeps: all."""
+        return self.data_fragments
+
+    @property
+    def numbers(self) -> int:
+        """Sequence numbers that the operation owns: here one for each fragment, in their order."""
+        return self.span
+
+    def numbers_of(self, locals_: Indices) -> Indices:
+        """The numbers of fragments, counted from the operation's first one. They rise with the fragments' positions."""
+        return locals_
+
+    def number_of(self, local: int) -> int:
+        return int(self.numbers_of(np.array(local)))
+
+    def pieces(self, first: int, count: int) -> Iterator[Piece]:
+        """The fragments among consecutive numbers, in order; numbers that are none's are left out."""
+        yield Piece(0, first, count)
+
+    def straight(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+        """Cuts consecutive data fragments where their numbers have gaps. Yields: first, end, and by how much the numbers
+        are above the positions.
+        """
+        yield first, end, 0
+
+    def local_of(self, number: int) -> int | None:
+        """The fragment that has a number; None: none has."""
+        return next((piece.first for piece in self.pieces(number, 1)), None)
+
+    def first_from(self, number: int) -> int:
+        """The first fragment that has this number or a higher one."""
+        return number
+
+    def laid_out(self, values: Values) -> Values:
+        """Values in the order in which they travel: as they are."""
+        return values
+
+    def described(self, chunk: int) -> tuple[int, int]:
+        """(first, end) of the program's values between which those of a chunk are."""
+        return self.values_of(chunk)
 
     def scale_start(self, attempt: int) -> int:
         return attempt * self.attempt_fragments

@@ -33,6 +33,7 @@ from sa_atp.protocol.packets.message_fields import (
     Port,
     Rank,
     Ranks,
+    Results,
     Seats,
     Seq,
     Text,
@@ -97,6 +98,8 @@ class Join(Message, frozen=True, tag="join"):
     """The sum is that of the first so many ranks; 0: of all ranks. (section 10.6)"""
     cut_off: CutOff | None = None
     """When seats close; None: when all are taken."""
+    results: Results = Results.TO_ALL
+    """Which ranks need the results. (section 5.9)"""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
     """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
@@ -119,6 +122,9 @@ class Join(Message, frozen=True, tag="join"):
             raise ValueError("seats and help do not go together")
         if self.cut_off is not None and self.cut_off.least > self.seats:
             raise ValueError("cut_off waits for more ranks than there are seats")
+        several = self.micro_batches > 1 or self.seats > 0 or self.help_grade is not HelpGrade.NONE
+        if self.results is not Results.TO_ALL and several:
+            raise ValueError("scattered results go together with neither help nor seats nor several contributions")
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
@@ -262,6 +268,9 @@ class Welcome(Message, frozen=True, tag="welcome"):
     """Bits in the bitmaps of packets."""
     by_leaf: bool = False
     """Whether the rank sends by the leaf on its host that it has named."""
+    results: Results = Results.TO_ALL
+    may_scatter: bool = False
+    """Whether another job of as many ranks may have its results scattered."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -23,6 +23,14 @@ class HelpGrade(Enum):
     STEAL = "steal"
 
 
+class Results(Enum):
+    """The ranks that need the results of a job's sums. (protocol section 5.9)"""
+
+    TO_ALL = "to all"
+    SCATTERED = "scattered"
+    """Each rank needs one of as many equal parts as there are ranks."""
+
+
 Seq = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
 Rank = Annotated[int, Meta(ge=0, le=MOST_RANKS - 1)]
 Ranks = Annotated[int, Meta(ge=1, le=MOST_RANKS)]  # of a job

@@ -76,8 +76,12 @@ class Worker:
         self._receiver = Receiver(connection, self._recovery, self._fetching)
         self._sender = Sender(connection, self._recovery)
         common = self._common
-        self._steady = None if common is None else Steady(connection, self._recovery, self._receiver, common)
+        self._steady = None
+        if common is not None and not membership.scatters:  # what is scattered is taken by the rules
+            self._steady = Steady(connection, self._recovery, self._receiver, common)
         self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
+        bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()
+        self._result_sizes = (self._size_of(Kind.RESULT), *bare)
         self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
 
     @property
@@ -132,7 +136,7 @@ class Worker:
         group = ContributionGroup(
             plan,
             bits,
-            parts,
+            [plan.laid_out(part) for part in parts],
             self._operations.contributions,
             on_behalf=on_behalf,
             under_way=self._operations.under_way,
@@ -230,7 +234,7 @@ class Worker:
             return
         size = burst.data.shape[1]
         head = headers(burst.data)
-        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size == self._size_of(Kind.RESULT))
+        is_result = (head["first"] == first_byte(Kind.RESULT)) & (size in self._result_sizes)
         ours = (head["job"] == self.membership.job) & (head["epoch"] == self.membership.epoch)
         results = is_result & ours
         if results.all():

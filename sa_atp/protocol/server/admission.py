@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.membership import GONE_US
-from sa_atp.protocol.job.terms import difference, terms
+from sa_atp.protocol.job.terms import Terms, difference
 from sa_atp.protocol.log.event import Log, of_nobody, place
 from sa_atp.protocol.log.server_events import (
     Dropped,
@@ -20,9 +20,11 @@ from sa_atp.protocol.log.server_events import (
     Removed,
     TurnedAway,
 )
+from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets.control import JOIN_BYTES, Failure, Join, Refused, Waiting, Welcome, least_bytes, plain
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.fitting import fitted
+from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, needed_mtu
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.registry import MAX_JOBS, OVER, Registry
@@ -56,6 +58,8 @@ class Admission:
             log_of=log_of,
         )
         self._events = events
+        self.has_bare_results = True
+        """Whether the switches' programs can leave the values out of results. (section 5.9)"""
         self._unusable: dict[HostLeaf, None] = {}  # leaves that could not take a job, the oldest first
         self._fail = fail
 
@@ -77,7 +81,9 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = (asked.world_size, asked.micro_batches, asked.help_grade, asked.seats, asked.cut_off, asked.agree)
+        wanted = Terms.of(asked)
+        if asked.results is not Results.TO_ALL and (problem := self._cannot_scatter(asked.world_size)) is not None:
+            return Refused(reason=f"results = {asked.results.value!r}: {problem}")
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
         if sharers * asked.micro_batches > bits:
             return Refused(
@@ -89,7 +95,7 @@ class Admission:
             return _not_yet(
                 asked, f"{MOST_WAITING} jobs with ranks at {address[0]} have not begun yet, and more must wait"
             )
-        job = job or self._registry.add(asked.name, *wanted)
+        job = job or self._registry.add(asked.name, wanted)
         if job is None:
             return _not_yet(asked, f"the parameter server has {MAX_JOBS} jobs already")
         failure = job.missed_failure(asked.incarnation)
@@ -98,7 +104,7 @@ class Admission:
         if job.is_late(asked.incarnation):
             return Failure(reason="restarted")  # its sender no longer waits for it
         rank = asked.rank
-        problem = difference(terms(*wanted), rank, job.terms, sorted(job.members))
+        problem = difference(wanted, rank, job.terms, sorted(job.members))
         if problem is not None:
             if job.state is State.RUNNING and not job.is_anybody_there(now_us):
                 self._fail(job, "restarted", (), f"{describe_ranks([rank])} has begun the job anew: connect anew")
@@ -108,7 +114,7 @@ class Admission:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
                 job.log(TurnedAway(rank, reason))
                 return Refused(reason=plain(reason))
-            job.world_size, job.micro_batches, job.help_grade, job.seats, job.cut_off, job.agree = wanted
+            job.adopt(wanted)
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:
             job.differs = None
@@ -116,7 +122,10 @@ class Admission:
         if member is not None and member.incarnation == asked.incarnation:
             member.heard_us = now_us
             if job.state is State.RUNNING:
-                welcome = job.welcome(rank, self._settings.switch_address, self._settings.alive_every_us)
+                welcome = job.welcome(
+                    rank, self._settings.switch_address, self._settings.alive_every_us,
+                    may_scatter=self._settings.aggregates and self._cannot_scatter(job.world_size) is None,
+                )  # fmt: skip
                 return welcome if fitted(welcome, room) else _too_narrow(asked)
         elif member is not None and job.state not in OVER and member.keeps_its_place(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
@@ -137,6 +146,18 @@ class Admission:
         differs = None if job.differs is None else job.differs[1]
         return Waiting(missing=job.missing, refusal=job.refusal, differs=differs)
 
+    def _cannot_scatter(self, ranks: int) -> str | None:
+        """Why results cannot be scattered among so many ranks; None: they can."""
+        quota = self._registry.quota
+        if not self.has_bare_results:
+            return "the program of a switch cannot leave the values out of them"
+        if cut_of(ranks, quota) is None:
+            return (
+                f"{ranks} ranks need {1 << ranks.bit_length()} slots for that, and a job has {quota}: "
+                "start the server with more --slots-per-job"
+            )
+        return None
+
     def _admission(self, job: Job) -> Admit:
         """The job as it is to be installed, of which this also decides by which leaves on hosts its ranks send."""
         leaves = self._leaves_for(job)
@@ -150,6 +171,7 @@ class Admission:
             slot_base=job.slot_base,
             slot_count=job.slot_count,
             leaves=leaves,
+            results=job.results,
         )
 
     def _leaves_for(self, job: Job) -> dict[HostLeaf, tuple[int, ...]]:

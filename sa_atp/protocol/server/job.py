@@ -8,7 +8,7 @@ A rank that falls silent before the job runs is dropped: ADMITTING goes back to 
 without any rank left that asks to join is ENDED.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -20,13 +20,14 @@ from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.horizon import HORIZON
 from sa_atp.protocol.job.membership import GONE_US
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
-from sa_atp.protocol.job.terms import Stated, terms
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, nobody
-from sa_atp.protocol.numbers.fragments import Plan
+from sa_atp.protocol.numbers.fragments import Plan, plan_of
+from sa_atp.protocol.numbers.scattered import scattered_plan_of
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import Alive, CutOff, Failure, Welcome
+from sa_atp.protocol.packets.control import Alive, Failure, Welcome
 from sa_atp.protocol.packets.datagrams import Address
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS
 from sa_atp.protocol.packets.status_messages import JobCounters
 from sa_atp.protocol.server.lateness import Lateness
@@ -59,10 +60,13 @@ class Position:
     predicted: bool  # whether its scale follows from an earlier sum with its key
     tag: int | None  # that its fragments carry
 
-    def disagreement(self, other: "Position", lanes: int, contribution_bits: int) -> str | None:
-        """Why two ranks at these positions cannot be summing the same; None: they may be."""
+    def disagreement(self, other: "Position", plan_of: Callable[[int], Plan | None]) -> str | None:
+        """Why two ranks at these positions cannot be summing the same; None: they may be.
+
+        Args: plan_of: the plan of an operation of so many values; None: there is none.
+        """
         if self.operation > other.operation:
-            return other.disagreement(self, lanes, contribution_bits)
+            return other.disagreement(self, plan_of)
         if self.operation == other.operation:
             if self.values != other.values:
                 return (
@@ -81,7 +85,8 @@ class Position:
                 ranks = f"for rank {self.rank} than for rank {other.rank}"
                 return f"operation {self.operation} has another key or scale {ranks}"
             return None
-        ends = (self.first + Plan(self.values, lanes, contribution_bits).span) & SEQ_MASK
+        plan = plan_of(self.values)
+        ends = None if plan is None else (self.first + plan.numbers) & SEQ_MASK
         if other.operation == self.operation + 1 and other.first != ends:
             return (
                 f"operation {self.operation} has {self.values} values for rank {self.rank} "
@@ -126,38 +131,27 @@ class Job:
         name: str,
         number: int,
         epoch: int,
-        world_size: int,
-        micro_batches: int,
+        terms: Terms,
         lanes: int,
         slot_base: int,
         slot_count: int,
         first_seq: int,
-        help_grade: HelpGrade,
-        seats: int = 0,
-        cut_off: CutOff | None = None,
         contribution_bits: int = CONTRIBUTION_BITS,
-        agree: Stated | None = None,
         log: Log = nobody,
     ) -> None:
         """Args:
         contribution_bits: bits in the bitmaps of packets.
-        agree: other terms that all ranks must state.
         log: is called with each decision about the job.
         """
         self.log = log
         self.name = name
         self.number = number
         self.epoch = epoch
-        self.world_size = world_size
-        self.micro_batches = micro_batches
+        self.adopt(terms)
         self.lanes = lanes
         self.contribution_bits = contribution_bits
         self.slot_base = slot_base
         self.slot_count = slot_count
-        self.help_grade = help_grade
-        self.seats = seats
-        self.cut_off = cut_off
-        self.agree: Stated = agree or {}
         self.differs: tuple[int, str] | None = None  # the rank that was last refused for its terms, and why
         self.stats = JobCounters()
         self.state = State.GATHERING
@@ -172,12 +166,23 @@ class Job:
         self.recalled: dict[int, set[int]] = {}  # results that the server itself misses: the ranks that wait for them
         self._start(first_seq)
 
+    def adopt(self, terms: Terms) -> None:
+        """Takes over the terms on which all ranks agree; an epoch that follows has them."""
+        self.terms = terms
+        self.world_size = terms.world_size
+        self.micro_batches = terms.micro_batches
+        self.help_grade = terms.help_grade
+        self.seats = terms.seats
+        self.results = terms.results
+
     def _start(self, first_seq: int) -> None:
+        if self.results is not Results.TO_ALL:
+            first_seq -= first_seq % self.slot_count  # the slot of a number says which part it is of
         self.first_seq = first_seq
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
         self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
-        self.seating = Seats(self.seats, self.cut_off)
+        self.seating = Seats(self.seats, self.terms.cut_off)
         self.lateness = Lateness(self.world_size)
 
     def next_epoch(self) -> None:
@@ -255,11 +260,6 @@ class Job:
                 member.waits_us = min(now_us, member.waits_us + stood_us)
 
     @property
-    def terms(self) -> dict[str, str]:
-        """The terms on which all ranks agree."""
-        return terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.cut_off, self.agree)
-
-    @property
     def map(self) -> ContributionMap:
         """The map between contribution bits and ranks."""
         return ContributionMap(self.world_size, self.micro_batches, self.seats)
@@ -291,7 +291,9 @@ class Job:
     def member_at(self, address: Address) -> Member | None:
         return next((m for m in self.members.values() if m.address == address), None)
 
-    def welcome(self, rank: int, data_address: Address | None, alive_every_us: int) -> Welcome:
+    def welcome(
+        self, rank: int, data_address: Address | None, alive_every_us: int, *, may_scatter: bool = False
+    ) -> Welcome:
         """The welcome of a rank. Args: data_address: None: the switch is on the way to the server."""
         ip, port = data_address or ("", 0)
         return Welcome(
@@ -313,6 +315,18 @@ class Job:
             seats=self.seats,
             contribution_bits=self.contribution_bits,
             by_leaf=rank in self.by_leaf,
+            results=self.results,
+            may_scatter=may_scatter,
+        )
+
+    def _plan_of(self, values: int) -> Plan | None:
+        """The plan of an operation of so many values, as a rank has said; None: there is none."""
+        if self.results is Results.TO_ALL:
+            return plan_of(values, self.lanes, self.contribution_bits)
+        if values % self.world_size:
+            return None
+        return scattered_plan_of(
+            values, self.lanes, self.contribution_bits, ranks=self.world_size, slots=self.slot_count
         )
 
     def note_progress(self, rank: int, oldest: int) -> None:
@@ -350,7 +364,7 @@ class Job:
             problem = (
                 None
                 if other.position is None or other is member
-                else position.disagreement(other.position, self.lanes, self.contribution_bits)
+                else position.disagreement(other.position, self._plan_of)
             )
             if problem is not None:
                 ranks = sorted((member.rank, other.rank))

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-from sa_atp.protocol.job.terms import Stated
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, of_nobody
-from sa_atp.protocol.packets.control import CutOff
-from sa_atp.protocol.packets.message_fields import MOST_SLOTS, HelpGrade
+from sa_atp.protocol.packets.message_fields import MOST_SLOTS
 from sa_atp.protocol.server.job import Job, State
 
 MAX_JOBS = 255  # 0 is no job's number
@@ -28,23 +27,15 @@ class Registry:
         self._lanes = lanes
         self._contribution_bits = contribution_bits
         self._slots = min(slots, MOST_SLOTS)
-        self._quota = min(slots_per_job, slots)
+        self.quota = min(slots_per_job, slots)
+        """Slots of a job."""
         self._random_bits = random_bits
         self._log_of = log_of
 
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
 
-    def add(
-        self,
-        name: str,
-        world_size: int,
-        micro_batches: int,
-        help_grade: HelpGrade,
-        seats: int,
-        cut_off: CutOff | None,
-        agree: Stated,
-    ) -> Job | None:
+    def add(self, name: str, terms: Terms) -> Job | None:
         """Adds a job, if need be with the number of one that is over. Returns: None: all numbers are in use."""
         number = next((n for n in range(1, MAX_JOBS + 1) if n not in self.jobs), None)
         epoch = self._random_bits(8)
@@ -58,17 +49,12 @@ class Registry:
             name=name,
             number=number,
             epoch=epoch,
-            world_size=world_size,
-            micro_batches=micro_batches,
+            terms=terms,
             lanes=self._lanes,
             slot_base=self._free_quota(),
-            slot_count=self._quota,
+            slot_count=self.quota,
             first_seq=self._random_bits(32),
-            help_grade=help_grade,
-            seats=seats,
-            cut_off=cut_off,
             contribution_bits=self._contribution_bits,
-            agree=agree,
             log=self._log_of(name),
         )
         self.jobs[number] = job
@@ -77,4 +63,4 @@ class Registry:
     def _free_quota(self) -> int:
         """First slot of the quota that is used by the fewest jobs."""
         live = [job.slot_base for job in self.jobs.values() if job.state not in OVER]
-        return min(range(0, self._slots, self._quota), key=lambda base: (live.count(base), base))
+        return min(range(0, self._slots, self.quota), key=lambda base: (live.count(base), base))

@@ -104,6 +104,15 @@ class ParameterServer:
         """Datagrams and requests of senders that are members of no job, or of an epoch that is over."""
         return self._foreign + self._data.foreign
 
+    @property
+    def has_bare_results(self) -> bool:
+        """Whether the switches' programs can leave the values out of results. (section 5.9)"""
+        return self._admission.has_bare_results
+
+    @has_bare_results.setter
+    def has_bare_results(self, has: bool) -> None:
+        self._admission.has_bare_results = has
+
     # --- the control plane --------------------------------------------------------------------------------------------
 
     def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:

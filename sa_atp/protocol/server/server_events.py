@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.datagrams import Address
+from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 
 
@@ -63,6 +64,12 @@ class Admit:
     slot_count: int
     leaves: Mapping[HostLeaf, tuple[int, ...]] = field(default_factory=dict)
     """The ranks below each leaf that is on a host, at least two."""
+    results: Results = Results.TO_ALL
+
+    @property
+    def scattered_to(self) -> int:
+        """Among how many ranks results are scattered; 0: they go to all."""
+        return len(self.addresses) if self.results is Results.SCATTERED else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,6 +95,7 @@ class Attachment:
             fan_in=job.map.summed_below(m.rank for m in members),
             slot_base=job.slot_base,
             slot_count=job.slot_count,
+            scattered_to=job.scattered_to,
             group=job.number,
             ttl_ticks=self.ttl_ticks,
             level=self.level,
@@ -302,6 +303,11 @@ class Keeper:
     def where(self) -> str:
         """The switch, for messages."""
         return f"switch {self.place.device_id} at {self.place.grpc}"
+
+    @property
+    def has_bare_results(self) -> bool:
+        """Whether the program can leave the values out of results (protocol section 5.9): those made before cannot."""
+        return '"send_bare"' in self._program.p4info()
 
     @property
     def is_connected(self) -> bool:

@@ -6,18 +6,23 @@
     member     job, port, ip, udp_port    who may send; and whose results may be copied to everyone
     uplink     job, evicted               two entries: port of the next level, and addresses: at a root of all that goes up,
                                           at a leaf of evicted sums
-    addresses  job, copy                  rank + 1: a member; 1000: the parameter server
+    addresses  job, copy                  rank + 1: a member; 1000: the parameter server; 1025 + rank: a member that does
+                                          not need the values
     group      (multicast)                one replica a receiver: its port, and its copy number
 
 A copy also carries a source address: the parameter server's where it goes to a member, and a member's where it goes to
 the parameter server, because a host drops packets that seem to come from itself. An evicted sum goes up in the name of a
 member of its job: the next level admits members only. (protocol section 4)
+
+Where results are scattered, the bits of a slot's number that say which part it is of choose one of several groups, with two
+more entries of `job` each; and members have a second entry of `addresses`, for results that come bare. (section 5.9)
 """
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets import spec as wire
 from sa_atp.switches.control.jobspec import JobSpec, Member
 from sa_atp.switches.p4runtime.entities import Exact, MulticastGroup, Replica, TableEntry, Ternary
@@ -25,19 +30,42 @@ from sa_atp.switches.p4runtime.schema import Schema
 
 PARAMETER_SERVER_COPY = 1000
 OWN_COPY = 1001
+BARE_COPY = 1 << 10  # a bit of the copy numbers of bare results, and of no others
 JOB_TABLES = ("job", "member", "uplink", "addresses")
 # Entries of different jobs never match the same packet; of the same job the one for what is summed here comes first.
 _WITHIN, _BEYOND = 2, 1
+OF_ALL = 2  # priority of entries for all slots of a job; those for the slots of one part have higher ones
 
 
-def group(spec: JobSpec) -> MulticastGroup:
-    """The receivers of a result: members, at the last level the parameter server, on a Tofino also the switch itself."""
-    replicas = {Replica(member.switch_port, member.rank + 1) for member in spec.copied_to}
+def groups(spec: JobSpec) -> list[MulticastGroup]:
+    """All multicast groups of a job."""
+    return [_group(spec, spec.group, None), *(_group(spec, spec.group_of(r), r) for r in range(spec.scattered_to))]
+
+
+def _group(spec: JobSpec, number: int, part: int | None) -> MulticastGroup:
+    """The receivers of a result: members, at the last level the parameter server, on a Tofino also the switch itself.
+
+    Args: part: the rank that alone needs the values; None: all do.
+    """
+    replicas = {
+        Replica(member.switch_port, member.rank + 1 | (0 if _needs(spec, member, part) else BARE_COPY))
+        for member in spec.copied_to
+    }
     if spec.level == "root":
         replicas.add(Replica(spec.parameter_server.switch_port, PARAMETER_SERVER_COPY))
     if spec.loop_port is not None:
         replicas.add(Replica(spec.loop_port, OWN_COPY))
-    return MulticastGroup(group=spec.group, replicas=frozenset(replicas))
+    return MulticastGroup(group=number, replicas=frozenset(replicas))
+
+
+def _needs(spec: JobSpec, member: Member, part: int | None) -> bool:
+    """Whether a copy of a result needs the values: that of a switch does, for those below it."""
+    return part in (None, member.rank) or is_for_leaf(spec, member)
+
+
+def is_for_leaf(spec: JobSpec, member: Member) -> bool:
+    """Whether a member's copies go to the leaf that it is below."""
+    return bool(member.leaf) or member.switch_port in spec.leaf_ports
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,27 +125,38 @@ def _jobs(spec: JobSpec, words: BitmapWords) -> list[TableEntry]:
     within = {name: Ternary(0, mask) for name, mask in beyond.items()} | {"on_behalf": Ternary(0, 1)}
     if spec.level == "root":
         del within["on_behalf"]
-    return [_job(spec, words, _WITHIN, {k: m for k, m in within.items() if m.mask}), _job(spec, words, _BEYOND, {})]
+    within = {name: m for name, m in within.items() if m.mask}
+    return [
+        _job(spec, words, priority, conditions, part)
+        for part in (*range(spec.scattered_to), None)
+        for priority, conditions in ((_WITHIN, within), (_BEYOND, {}))
+    ]
 
 
-def _job(spec: JobSpec, words: BitmapWords, priority: int, conditions: dict[str, Ternary]) -> TableEntry:
+def _job(
+    spec: JobSpec, words: BitmapWords, priority: int, conditions: dict[str, Ternary], part: int | None
+) -> TableEntry:
+    slots = Ternary(spec.slot_base, spec.slot_mask)
+    cut = None if part is None else cut_of(spec.scattered_to, spec.slot_count)
+    if part is not None and cut is not None:
+        slots = Ternary(spec.slot_base | part * cut.stretch, spec.slot_mask | cut.block - cut.stretch)
     return TableEntry(
         table="job",
         match={
             "job": Exact(spec.job),
             "epoch": Exact(spec.epoch),
-            "slot": Ternary(spec.slot_base, spec.slot_mask),
+            "slot": slots,
             **conditions,
         },
         action="join",
         params={
             **words.split("fan_in", spec.fan_in),
             "is_leaf": int(spec.level == "leaf"),
-            "group": spec.group,
+            "group": spec.group if part is None else spec.group_of(part),
             "ttl": spec.ttl_ticks,
             "within": int(priority == _WITHIN),
         },
-        priority=priority,
+        priority=priority if part is None else priority + OF_ALL,
     )
 
 
@@ -169,14 +208,16 @@ def _addresses(spec: JobSpec) -> list[TableEntry]:
         else m
         for m in spec.members
     ]
-    return found + [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
+    found += [_address(spec.job, receiver.rank + 1, server, receiver) for receiver in receivers]
+    bare = [member for member in copied_to if not is_for_leaf(spec, member)] if spec.scattered_to else []
+    return found + [_address(spec.job, member.rank + 1 | BARE_COPY, server, member) for member in bare]
 
 
 def _address(job: int, copy: int, sender: Member, receiver: Member) -> TableEntry:
     return TableEntry(
         table="addresses",
         match={"job": Exact(job), "copy": Exact(copy)},
-        action="send",
+        action="send_bare" if copy & BARE_COPY else "send",
         params=_from_to(sender, receiver),
     )
 
@@ -215,7 +256,8 @@ def number_in(entry: TableEntry, field: str) -> int:
 
 
 def slots_of(join: TableEntry) -> tuple[int, int]:
-    """(base, count) of a job's slots."""
+    """(base, count) of the slots of an entry; where they are one part's, of the range in which these are."""
     match = join.match.get("slot", Ternary(0, 0))
     assert isinstance(match, Ternary)
-    return match.value, (~match.mask & 0xFFFF) + 1
+    count = 1 << (~match.mask & 0xFFFF).bit_length()
+    return match.value & ~(count - 1), count

@@ -12,11 +12,12 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.protocol.packets import spec as wire
 from sa_atp.switches.control.job_entries import (
+    OF_ALL,
     OWN_COPY,
     PARAMETER_SERVER_COPY,
     BitmapWords,
     entries,
-    group,
+    groups,
     key_of,
     number_in,
     same_effect,
@@ -39,11 +40,11 @@ class InstalledJob:
 
 
 def reconstruct(
-    job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords
+    job: int, present: Sequence[TableEntry], known: dict[int, MulticastGroup], words: BitmapWords
 ) -> InstalledJob:
-    """The job that entries describe. Args: present: all entries of the job; groups: the switch's multicast groups."""
+    """The job that entries describe. Args: present: all entries of the job; known: the switch's multicast groups."""
     try:
-        spec = _spec(job, present, groups, words)
+        spec = _spec(job, present, known, words)
     except (_Incomplete, UserError) as error:
         return InstalledJob(job=job, spec=None, problems=(str(error),))
     wanted = {key_of(e): e for e in entries(spec, words)}
@@ -55,8 +56,9 @@ def reconstruct(
         for key, entry in wanted.items()
         if key in found and not same_effect(entry, found[key])
     ]
-    if groups[spec.group] != group(spec):
-        problems.append(f"multicast group {spec.group} has other receivers than the job has members")
+    for each in groups(spec):
+        if known.get(each.group) != each:
+            problems.append(f"multicast group {each.group} has other receivers than the job has members")
     return InstalledJob(job=job, spec=spec, problems=tuple(problems))
 
 
@@ -66,6 +68,8 @@ class _Incomplete(Exception):
 
 def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGroup], words: BitmapWords) -> JobSpec:
     joins = [e for e in present if e.table == "job" and e.action == "join"]
+    scattered_to = sum(e.priority > OF_ALL for e in joins) // 2
+    joins = [e for e in joins if e.priority <= OF_ALL]
     joins.sort(key=lambda e: e.params["within"], reverse=True)
     ups = [
         e for e in present if e.table == "uplink" and e.match["evicted"] == Exact(1) and e.action == "in_the_name_of"
@@ -116,6 +120,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         fan_in=words.joined("fan_in", join.params),
         slot_base=base,
         slot_count=count,
+        scattered_to=scattered_to,
         group=number,
         ttl_ticks=join.params["ttl"],
         level=level,

@@ -14,7 +14,7 @@ from sa_atp.switches.control.job_entries import (
     BitmapWords,
     Key,
     entries,
-    group,
+    groups,
     key_of,
     number_in,
     same_effect,
@@ -69,7 +69,8 @@ class JobTables:
             except UserError as problem:
                 problems[spec.job] = problem
                 continue
-            taken[spec.job] = [(spec.group, spec.slot_base, spec.slot_count)]
+            wanted_groups = groups(spec)
+            taken[spec.job] = [(each.group, spec.slot_base, spec.slot_count) for each in wanted_groups]
             present = self._present.get(spec.job, {})
             wanted = {key_of(entry): entry for entry in entries(spec, self._words)}
             stale = [entry for key, entry in present.items() if key not in wanted]
@@ -79,9 +80,9 @@ class JobTables:
                 if key not in present or not same_effect(entry, present[key])
             ]
             deletes = [Update(UpdateKind.DELETE, _bare(entry)) for entry in stale]
-            first += _of(spec.job, [*self._group_upserts(group(spec)), *(u for u in upserts if not _admits(u))])
+            first += _of(spec.job, [*self._group_upserts(wanted_groups), *(u for u in upserts if not _admits(u))])
             second += _of(spec.job, (u for u in upserts + deletes if _admits(u)))
-            old_groups = _groups_of(present.values()) - {spec.group}
+            old_groups = _groups_of(present.values()) - {each.group for each in wanted_groups}
             third += _of(spec.job, [*(u for u in deletes if not _admits(u)), *self._group_deletes(old_groups)])
         self._write(problems, first, second, third)
         return problems
@@ -113,21 +114,23 @@ class JobTables:
         last = spec.slot_base + spec.slot_count - 1
         if last >= self._slots:
             raise UserError(f"job {spec.job}: slots {spec.slot_base} to {last}: the switch has {self._slots}")
+        numbers = {each.group for each in groups(spec)}
         for number, places in taken.items():
             for other, base, count in places if number != spec.job else ():
-                if other == spec.group:
-                    raise UserError(f"job {spec.job}: group {spec.group} belongs to job {number}: choose another one")
+                if other in numbers:
+                    raise UserError(f"job {spec.job}: group {other} belongs to job {number}: choose another one")
                 if not share_slots and base <= last and spec.slot_base < base + count:
                     raise UserError(
                         f"job {spec.job}: slots {spec.slot_base} to {last} overlap with "
                         f"job {number}, which has {base} to {base + count - 1}"
                     )
 
-    def _group_upserts(self, wanted: MulticastGroup) -> list[Update]:
-        present = self._groups.get(wanted.group)
-        if wanted == present:
-            return []
-        return [Update(UpdateKind.INSERT if present is None else UpdateKind.MODIFY, wanted)]
+    def _group_upserts(self, wanted: Iterable[MulticastGroup]) -> list[Update]:
+        return [
+            Update(UpdateKind.MODIFY if each.group in self._groups else UpdateKind.INSERT, each)
+            for each in wanted
+            if each != self._groups.get(each.group)
+        ]
 
     def _group_deletes(self, numbers: Iterable[int]) -> list[Update]:
         return [

@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from sa_atp.basics.errors import UserError
+from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets import spec
 
 Level = Literal["root", "leaf"]
 NO_RANK = -1
 MOST_RANK = 998  # copy numbers 1 to 999 are ranks 0 to 998
 DROP_PORT = 511
+GROUPS_APART = 256  # of a job whose results are scattered: its parts' groups
+MOST_SCATTERED_GROUP = 65535 - GROUPS_APART * spec.MOST_RANKS
 _MOST_SLOTS = 1 << 16  # that a packet can address; a switch's own number is checked when a job is installed
 
 
@@ -94,6 +97,8 @@ class JobSpec:
     uplink: Member
     """the next level: at a root the parameter server. At a leaf its switch_port leads to the spine, and its address is the
     parameter server's, because a switch has no address"""
+    scattered_to: int = 0
+    """among how many ranks results are scattered, each of which needs its own part of them only; 0: they go to all"""
     leaf_ports: tuple[int, ...] = ()
     """at a root: the ports that lead to another aggregating switch. It gets one copy of a result, and makes further ones"""
     loop_port: int | None = None
@@ -111,6 +116,9 @@ class JobSpec:
         if self.slot_base % self.slot_count:
             raise UserError(f"job {self.job}: slot_base {self.slot_base}: expected a multiple of {self.slot_count}")
         _check("group", self.group, 1, 65535)
+        _check("scattered_to", self.scattered_to, 0, spec.MOST_RANKS)
+        if self.scattered_to:
+            self._check_parts()
         _check("ttl_ticks", self.ttl_ticks, 1, (1 << 32) - 1)
         if self.loop_port is not None:
             _check("loop_port", self.loop_port, 0, DROP_PORT - 1)
@@ -122,6 +130,17 @@ class JobSpec:
         for name in ("parameter_server", "uplink"):
             object.__setattr__(self, name, dataclasses.replace(getattr(self, name), rank=NO_RANK))
         self._check_leaves()
+
+    def _check_parts(self) -> None:
+        if cut_of(self.scattered_to, self.slot_count) is None:
+            raise UserError(
+                f"job {self.job}: scattered_to {self.scattered_to}: expected more slots, at least "
+                f"{1 << self.scattered_to.bit_length()}"
+            )
+        if self.group > MOST_SCATTERED_GROUP:
+            raise UserError(
+                f"job {self.job}: group {self.group}: expected at most {MOST_SCATTERED_GROUP}, since scattered"
+            )
 
     def _check_leaves(self) -> None:
         for port in self.leaf_ports:
@@ -153,6 +172,10 @@ class JobSpec:
     def slot_mask(self) -> int:
         """The bits of a slot's number that are the same for all slots of the job."""
         return 0xFFFF & ~(self.slot_count - 1)
+
+    def group_of(self, part: int) -> int:
+        """The multicast group for results that one rank needs."""
+        return self.group + GROUPS_APART * (part + 1)
 
     @property
     def copied_to(self) -> tuple[Member, ...]:

@@ -3,6 +3,7 @@
 import pytest
 
 from sa_atp.protocol.help.ledger import Assigned, Ledger, WorkerReport
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.job import Job
 
@@ -152,8 +153,8 @@ def test_a_helpers_lot_is_backed_up_only_below_its_leaf() -> None:
 def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
     """Other jobs' ranks may be below it: the control plane names all leaves for every job."""
     job = Job(
-        name="one rack of two", number=1, epoch=0, world_size=8, micro_batches=PIECES, lanes=64, slot_base=0,
-        slot_count=64, first_seq=0, help_grade=HelpGrade.STEAL,
+        name="one rack of two", number=1, epoch=0, terms=Terms(8, PIECES, HelpGrade.STEAL), lanes=64, slot_base=0,
+        slot_count=64, first_seq=0,
     )  # fmt: skip
     job.attach((frozenset(range(8)), frozenset()))
     for step in range(3):

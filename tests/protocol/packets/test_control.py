@@ -29,7 +29,7 @@ from sa_atp.protocol.packets.control import (
 )
 from sa_atp.protocol.packets.header import describe, pack
 from sa_atp.protocol.packets.help_messages import Claim, Offer
-from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpGrade, Message
+from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpGrade, Message, Results
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,
     HEADER_BYTES,
@@ -71,8 +71,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.booleans()
     if kind is str:
         return st.text(st.characters(codec="ascii"), max_size=min(20, bounds.get("max_length") or 20), min_size=1)
-    if kind is HelpGrade:
-        return st.sampled_from(HelpGrade)
+    if kind in (HelpGrade, Results):
+        return st.sampled_from(kind)
     if get_origin(kind) is list:
         return st.lists(values(get_args(kind)[0]), max_size=4)
     if get_origin(kind) is dict:
@@ -90,7 +90,9 @@ FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Join: lambda f: f | {"world_size": 4, "micro_batches": 16, "rank": f["rank"] % 4,
                          "seats": f["seats"] % 5 if f["help_grade"] is HelpGrade.NONE else 0, "cut_off": None}
                     | ({"help_grade": HelpGrade.NONE, "seats": 3, "cut_off": CutOff(f["rank"], 1 + f["rank"] % 3)}
-                       if f["cut_off"] else {}),
+                       if f["cut_off"] else {})
+                    | ({} if f["results"] is Results.TO_ALL else
+                       {"micro_batches": 1, "seats": 0, "help_grade": HelpGrade.NONE, "cut_off": None}),
     Welcome: lambda f: f | {"world_size": 4, "micro_batches": 1 + f["micro_batches"] % 16, "seats": f["seats"] % 5}
                          | dict(zip(("lanes", "contribution_bits"), BUILDS[f["lanes"] % len(BUILDS)], strict=True)),
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(

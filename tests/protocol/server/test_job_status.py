@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
@@ -35,9 +36,9 @@ ASKER = ("127.0.0.1", 40_000)
 def make_job(number: int, name: str, world_size: int, joined: int, bits: int = 64) -> Job:
     """Args: bits: of the bitmaps."""
     job = Job(
-        name=name, number=number, epoch=255, world_size=world_size, micro_batches=bits // world_size, lanes=256,
+        name=name, number=number, epoch=255, terms=Terms(world_size, bits // world_size, HelpGrade.STEAL), lanes=256,
         contribution_bits=bits,
-        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0, help_grade=HelpGrade.STEAL,
+        slot_base=0, slot_count=1024, first_seq=0xFFFFFFF0,
     )  # fmt: skip
     job.state = State.RUNNING
     for rank in range(joined):

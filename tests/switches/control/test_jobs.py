@@ -128,10 +128,27 @@ HOSTS = dataclasses.replace(
 )
 
 
+# results that are scattered, with leaves below and without
+SCATTERED = [
+    dataclasses.replace(FLAT, scattered_to=2),
+    dataclasses.replace(LEAF, scattered_to=4),
+    dataclasses.replace(HOSTS, scattered_to=5),
+]
+
+
 @pytest.mark.parametrize(
     "wanted",
-    [FLAT, LEAF, SPINE, LOOPED, HOSTS],
-    ids=["flat", "leaf", "spine", "with its own copies", "leaves on hosts"],
+    [FLAT, LEAF, SPINE, LOOPED, HOSTS, *SCATTERED],
+    ids=[
+        "flat",
+        "leaf",
+        "spine",
+        "with its own copies",
+        "leaves on hosts",
+        "scattered",
+        "... at a leaf",
+        "... by leaves",
+    ],
 )
 def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
     assert jobs.install(writer, wanted) > 5
@@ -139,9 +156,20 @@ def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -
     assert jobs.install(writer, wanted) == 0  # nothing differs, nothing is written
 
 
+def test_the_part_of_a_slot_chooses_who_gets_the_values(local: tuple[LocalWriter, Pipeline]) -> None:
+    writer, pipeline = local
+    jobs.install(writer, SCATTERED[0])
+    rank_1s = dict(pipeline.groups[FLAT.group + 2 * jobspec.GROUPS_APART])  # port: copy
+    assert rank_1s == {1: 1 + job_entries.BARE_COPY, 2: 2, 9: job_entries.PARAMETER_SERVER_COPY}
+    assert dict(pipeline.groups[FLAT.group]) == {1: 1, 2: 2, 9: job_entries.PARAMETER_SERVER_COPY}
+    jobs.install(writer, FLAT)  # and back
+    assert set(pipeline.groups) == {FLAT.group}
+    assert installed(writer) == [(FLAT, ())]
+
+
 def test_a_leaf_on_a_host_gets_one_copy_of_a_result() -> None:
     assert [member.rank for member in HOSTS.copied_to] == [0, 2, 4]
-    replicas = {replica.instance for replica in job_entries.group(HOSTS).replicas}
+    replicas = {replica.instance for replica in job_entries.groups(HOSTS)[0].replicas}
     assert replicas == {1, 3, 5, job_entries.PARAMETER_SERVER_COPY}
     with pytest.raises(UserError, match="only a root has leaves below it"):
         dataclasses.replace(HOSTS, level="leaf")
@@ -442,7 +470,11 @@ def test_in_process_control_needs_neither_grpc_nor_protobuf() -> None:
 LOOPED = dataclasses.replace(FLAT, loop_port=68)
 
 
-@pytest.mark.parametrize("wanted", [FLAT, LEAF, SPINE, LOOPED], ids=["flat", "leaf", "spine", "with its own copies"])
+@pytest.mark.parametrize(
+    "wanted",
+    [FLAT, LEAF, SPINE, LOOPED, SCATTERED[0]],
+    ids=["flat", "leaf", "spine", "with its own copies", "scattered"],
+)
 def test_a_spec_goes_through_json(wanted: JobSpec) -> None:
     assert jobspec.from_json(wanted.to_json()) == wanted
 

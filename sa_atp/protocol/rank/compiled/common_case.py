@@ -139,14 +139,21 @@ class CommonCase:
         bits = _in_memory(group.bits, self._member.contribution_bits)
         words = packets.view(np.uint32)
         end = min(end, (attempt + 1) * plan.attempt_fragments)
-        for n, part in enumerate(group.parts):
-            what.add = n > 0
-            self._contribution.write(what)
-            written = self._kernels.fill(
-                words, at, first, end, self._contribution.array, bits, operation.exponent, group.fits[n], part
-            )
-            end = first + written
-        return int(end - first)
+        place = first
+        for start, stop, above in plan.straight(first, end):
+            what.first_seq = operation.first_seq + above
+            until = stop
+            for n, part in enumerate(group.parts):
+                what.add = n > 0
+                self._contribution.write(what)
+                until = start + self._kernels.fill(
+                    words, at + start - first, start, until, self._contribution.array, bits, operation.exponent,
+                    group.fits[n], part,
+                )  # fmt: skip
+            place = int(until)
+            if until < stop:
+                break
+        return place - first
 
     # --- in -------------------------------------------------------------------------------------------------------------
 

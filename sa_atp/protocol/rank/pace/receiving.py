@@ -9,7 +9,8 @@ from sa_atp.protocol.job.failures import Reportable
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import SumDone
-from sa_atp.protocol.packets.header import bitmaps, headers, lanes_of, words_of
+from sa_atp.protocol.numbers.fragments import Piece
+from sa_atp.protocol.packets.header import bitmaps, header_bytes, headers, lanes_of, words_of
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.common_case import Taken
 from sa_atp.protocol.rank.compiled.kernels import Stream
@@ -20,6 +21,7 @@ from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
+from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 
 # flags as plain integers: arithmetic on enum members is slow
@@ -53,7 +55,7 @@ class Receiver:
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
         """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
-        streams = None if self._common is None else self._common.results.find(packets)
+        streams = None if self._common is None or self._member.scatters else self._common.results.find(packets)
         if streams is None or self._common is None:
             return False
         for stream in streams:
@@ -97,7 +99,7 @@ class Receiver:
         self._after_stream(operation, taken, out, stream, now_us)
 
     def take(self, head: Headers, packets: ByteRows, now_us: int) -> None:
-        """Takes results of this job. Args: HEADER[n]; uint8[n, size]."""
+        """Takes results of this job, which may be bare. Args: HEADER[n]; uint8[n, size]."""
         complete = (bitmaps(packets, self._member.contribution_bits) == self._fan_in).all(axis=1)
         if not complete.all():
             self._stats.malformed += int((~complete).sum())
@@ -105,6 +107,8 @@ class Receiver:
         self._take_complete(head, packets, now_us)
 
     def _take_complete(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+        width = self._member.contribution_bits
+        lanes = lanes_of(packets, width) if packets.shape[1] > header_bytes(width) else None
         # Consecutive fragments with one exponent and tag go together.
         seqs = head["seq"].astype(np.int64)
         streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
@@ -114,9 +118,8 @@ class Receiver:
             if start == end:
                 continue
             out = self._under_way.out
-            fresh = self._take_stream(
-                int(seqs[start]), head[start], lanes_of(packets[start:end], self._member.contribution_bits), now_us
-            )
+            values = None if lanes is None else lanes[start:end]
+            fresh = self._take_stream(int(seqs[start]), end - start, head[start], values, now_us)
             if fresh:
                 news += fresh
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)
@@ -128,22 +131,31 @@ class Receiver:
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 
-    def _take_stream(self, seq: int, head: np.void, lanes: Lanes, now_us: int) -> int:
-        """Sums of consecutive fragments; returns how many were news."""
+    def _take_stream(self, seq: int, count: int, head: np.void, lanes: Lanes | None, now_us: int) -> int:
+        """Takes sums of consecutive numbers. Args: lanes: None: they are bare. Returns: how many were news."""
         news = start = 0
-        while start < len(lanes):
+        while start < count:
             operation, following = self._operations.reach((seq + start) & SEQ_MASK)
             # rows of this operation; one that follows it may have the same tag
-            end = min(len(lanes), start + following)
-            if operation is not None and head["tag"] == operation.tag and not operation.is_done():
-                local = (seq + start - operation.first_seq) & SEQ_MASK
-                news += self._take_part(operation, local, int(head["exponent"]), lanes[start:end], now_us)
+            end = min(count, start + following)
+            if operation is not None and head["tag"] == operation.tag:
+                number = (seq + start - operation.first_seq) & SEQ_MASK
+                for piece in operation.plan.pieces(number, end - start):
+                    if not operation.is_done():
+                        rows = slice(start + piece.skip, start + piece.skip + piece.count)
+                        values = None if lanes is None else lanes[rows]
+                        news += self._take_part(operation, piece, int(head["exponent"]), values, now_us)
             start = end
         return news
 
-    def _take_part(self, operation: Operation, local: int, exponent: int, lanes: Lanes, now_us: int) -> int:
+    def _take_part(self, operation: Operation, piece: Piece, exponent: int, lanes: Lanes | None, now_us: int) -> int:
         try:
-            fresh, sent_us = operation.on_results(local, exponent, lanes)
+            if lanes is not None:
+                fresh, sent_us = operation.on_results(piece.first, exponent, lanes)
+            elif isinstance(operation, ScatteredOperation):
+                fresh, sent_us = operation.on_bare(piece.first, piece.count, exponent)
+            else:
+                return 0
         except (NotFinite, Changed) as problem:
             self.problem = self.problem or self._explained(operation, problem)
             return 0
@@ -160,7 +172,7 @@ class Receiver:
         ranks = {self._member.map.rank_of(c) for c in problem.contributions}
         if isinstance(problem, Changed):
             return ValuesChangedError(operation.index, ranks, problem.first_value, problem.end_value - 1)
-        start, end = operation.plan.values_of(problem.chunk)
+        start, end = operation.plan.described(problem.chunk)
         return NonFiniteError(operation.index, ranks, start, end - 1)
 
     def _finish(self, operation: Operation) -> None:
@@ -221,8 +233,8 @@ class Receiver:
         operation = self._operations.find(seq)
         if operation is None:
             return
-        local = (seq - operation.first_seq) & SEQ_MASK
-        for group in operation.groups[:1]:
+        local = operation.plan.local_of((seq - operation.first_seq) & SEQ_MASK)
+        for group in operation.groups[:1] if local is not None else ():
             # one that overlapped was not waited for, and its tries tell what it has to ask of the slot
             if group.tries[local] and local not in group.excluded:
                 # each time it was sent again it had been waited for

@@ -107,7 +107,7 @@ class Sender:
                 rest = True
                 group = operation.groups[n]
                 # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
-                below = oldest_place + self._member.slot_count - operation.place
+                below = operation.plan.first_from(oldest_place + self._member.slot_count - operation.place)
                 for first, end in group.take(window, most, below, operation.pending) if group.has_work else ():
                     chosen.append(_Piece(operation, group, first, end))
                     most -= end - first

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from sa_atp.basics.arrays import Mask
+from sa_atp.basics.arrays import Indices
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.log.event import Log, nobody
@@ -15,7 +15,7 @@ from sa_atp.protocol.packets.control import Fetch, MalformedError, Recall, encod
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.stamp import known_results
+from sa_atp.protocol.rank.sums.stamp import contributions_again, known_results
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
 MAX_PATIENCE_US = 1_000_000  # for a batch that takes long to come down a slow link
@@ -24,11 +24,10 @@ GAP = 8  # of the time that a batch takes to come, so much may be between two of
 SMOOTHING = 0.25  # weight of the newest measurement of that
 
 
-def runs_of(pending: Mask) -> list[tuple[int, int]]:
-    """Where runs of missing fragments begin and end, from the first of these on. Two with one between them are one:
-    another question costs about as much as a result that is known already.
+def runs_of(missing: Indices) -> list[tuple[int, int]]:
+    """Where runs of missing numbers begin and end. Two with one between them are one: another question costs about as much
+    as a result that is known already.
     """
-    missing = np.flatnonzero(pending)
     breaks = np.flatnonzero(np.diff(missing) > 2) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(missing, breaks) if len(run)]
 
@@ -69,14 +68,16 @@ class Fetching:
             oldest = operation.oldest_pending()
             if oldest is None:
                 continue
-            first = (operation.first_seq + oldest) & SEQ_MASK
+            plan = operation.plan
+            first = (operation.first_seq + plan.number_of(oldest)) & SEQ_MASK
             is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
             if is_new:
                 self._batch, self._asked_us, self._again_to = FETCH_FRAGMENTS, now_us, first
                 self._tries, self._is_again, self._is_through = 0, False, False
             elif now_us < self._until_us:
                 return []
-            runs = runs_of(operation.pending[oldest : oldest + self._batch])
+            missing = oldest + np.flatnonzero(operation.pending[oldest : oldest + self._batch])
+            runs = runs_of(plan.numbers_of(missing) - plan.number_of(oldest))
             end = (first + runs[-1][1]) & SEQ_MASK
             if is_new or serial_distance(self._asked_to, end) > 0:
                 self._asked_to = end
@@ -146,7 +147,7 @@ class Fetching:
         """Every rank has passed this sequence number."""
         passed = 0
         for operation in self._kept:
-            if serial_distance(operation.first_seq + operation.plan.span, seq) < 0:
+            if serial_distance(operation.first_seq + operation.plan.numbers, seq) < 0:
                 break
             operation.release()
             passed += 1
@@ -165,6 +166,9 @@ class Fetching:
         packets = known_results(self._member, operations, first, count)
         if packets is not None:
             self.packets.append(Burst(self._member.server_address, packets))
+        again = contributions_again(self._member, operations, first, count)
+        if again is not None:
+            self.packets.append(Burst(self._member.data_address, again))
 
     def _kept_between(self, first: int, count: int) -> list[Operation]:
         """The operations kept that have some of these consecutive numbers."""

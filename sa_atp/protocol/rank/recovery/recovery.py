@@ -261,7 +261,9 @@ class Recovery:
 
         Returns: that we lead, if that was asked, and all that is missing is others' work.
         """
-        local = (int(head["seq"]) - operation.first_seq) & SEQ_MASK
+        local = operation.plan.local_of((int(head["seq"]) - operation.first_seq) & SEQ_MASK)
+        if local is None:
+            return None
         flags = int(head["flags"])
         question = self._questions.answered(operation, local, question_number(flags))
         if question is None:

@@ -360,6 +360,10 @@ class ContributionGroup(Transmissions):
                 bits[row] = words_of(self.bits & ~excluded, width)
                 out[row] = self._lanes_without(run.chunk, exponent, first + row, excluded)
 
+    def forget_rounded(self) -> None:
+        """Frees the lanes of chunks that were written once more after their sums were known."""
+        self._rounded.clear()
+
     def is_poisoned(self, run: Run) -> bool:
         """True if a lane of the run's chunk is poisoned in this attempt."""
         return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks

@@ -85,7 +85,7 @@ class Operation(Progress):
         self._waiting = np.zeros(plan.chunks, np.int32)  # data fragments missing in the current attempt
         self._buffers = buffers
         self._under_way = under_way
-        self._sums = buffers.take(plan.data_fragments * plan.lanes)
+        self._sums = buffers.take(plan.kept_fragments * plan.lanes)
         self._scales: dict[tuple[int, int], Lanes] = {}  # (attempt, scale fragment): its sum
         self._superseded: dict[int, tuple[int, Integers]] = {}  # chunk done again: first exponent and sums
         self.key = key

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from sa_atp.basics.arrays import Values
 from sa_atp.protocol.job.membership import Membership
@@ -15,10 +16,12 @@ from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import SumOpened
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
+from sa_atp.protocol.numbers.scattered import scattered_plan_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import History, Operation, WriteValues
 from sa_atp.protocol.rank.sums.progress import name_of
+from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 
@@ -64,13 +67,21 @@ class Operations:
 
     def begin(self, values: int, key: object | None, scale: float = 1.0) -> tuple[int, int]:
         """Args: see Worker.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
-        plan = plan_of(values, self._member.lanes, self._member.contribution_bits)
+        plan = self._plan(values)
         waiting = _Waiting(self.begun, plan, self._next_place, key, name_of(key, scale))
         self.begun += 1
-        self._next_place += waiting.plan.span
+        self._next_place += waiting.plan.numbers
         self._starts.append(waiting.place)
         self.queue[waiting.index] = waiting
         return waiting.index, self._seq(waiting.place)
+
+    def _plan(self, values: int) -> Plan:
+        member = self._member
+        if not member.scatters:
+            return plan_of(values, member.lanes, member.contribution_bits)
+        return scattered_plan_of(
+            values, member.lanes, member.contribution_bits, ranks=member.world_size, slots=member.slot_count
+        )
 
     def open_waiting(self) -> bool:
         """Opens operations in order, as far as something of them may be sent, and up to one whose key is in use.
@@ -90,7 +101,7 @@ class Operations:
                     break
                 self._open_keys.add(waiting.key)
             del self.queue[waiting.index]
-            operation = Operation(
+            operation = self._operation(
                 index=waiting.index,
                 plan=waiting.plan,
                 place=waiting.place,
@@ -113,6 +124,12 @@ class Operations:
                 operation.add(group)
         return self._opened > opened
 
+    def _operation(self, **settings: Any) -> Operation:
+        """Args: see Operation."""
+        if self._member.scatters:
+            return ScatteredOperation(part=self._member.rank, **settings)
+        return Operation(**settings)
+
     def add(self, index: int, group: ContributionGroup) -> None:
         """Adds values to an operation, open or waiting."""
         if index in self._open:
@@ -131,7 +148,8 @@ class Operations:
     def take(self, index: int, out: Values, write: WriteValues | None = None) -> Operation:
         """Writes the sums of a done operation into float32[values], and drops it from the book."""
         done = self._open.pop(index)
-        done.groups.clear()
+        if not self._member.scatters:  # there, nobody but one rank has a sum, so that its addends may be needed again
+            done.groups.clear()
         done.result(out, write)
         gone = next(iter(self._open), self._opened) - self._first
         if 2 * gone > len(self._starts):
@@ -153,11 +171,12 @@ class Operations:
 
     def are_complete(self, seq: int) -> None:
         """Some rank has all sums before this number, and gives them to whoever asks: our contributions are not needed."""
-        self._complete = max(self._complete, self._place(seq))
+        if not self._member.scatters:  # "some rank has it" is of no use there, unless that is the one that needs it
+            self._complete = max(self._complete, self._place(seq))
 
     def is_complete(self, operation: Operation) -> bool:
         """Whether some rank has all its sums, as far as we have heard."""
-        return operation.place + operation.plan.span <= self._complete
+        return operation.place + operation.plan.numbers <= self._complete
 
     def wanting(self) -> Collection[Operation]:
         """The active operations to which we may still have to contribute, in order."""
@@ -179,7 +198,7 @@ class Operations:
         if operation is None:
             waiting = self.queue.get(self._opened)
             return self._next_place if waiting is None else waiting.place
-        return operation.place + (operation.oldest_pending() or 0)
+        return operation.place + operation.plan.number_of(operation.oldest_pending() or 0)
 
     def oldest_seq(self) -> int:
         """No result before this one will be asked for again."""

@@ -1,6 +1,6 @@
 """Writes the headers of packets: which fragments of which operation they are. (protocol section 3)"""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -10,8 +10,9 @@ from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.numbers.fragments import Run
 from sa_atp.protocol.packets.header import bitmaps, first_byte, header_bytes, headers, lanes_of, size_of, words_of
 from sa_atp.protocol.packets.question_numbers import FLAGS_OF_NUMBER
-from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 
 
 class Stamp:
@@ -26,7 +27,7 @@ class Stamp:
     def name(self, at: int, operation: Operation, run: Run) -> None:
         """The fragments of a run, in the rows from `at` on."""
         end = at + len(run)
-        self._seq[at:end] = (operation.first_seq + np.arange(run.first, run.end)) & SEQ_MASK
+        self._seq[at:end] = (operation.first_seq + operation.plan.numbers_of(np.arange(run.first, run.end))) & SEQ_MASK
         self._exponent[at:end] = operation.exponent_of(run)
         self._tag[at:end] = operation.tag
 
@@ -60,11 +61,10 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
     """Sums of consecutive sequence numbers, as far as these operations know them; or None."""
     rows: list[tuple[int, Operation, int, Lanes]] = []
     for operation in operations:
-        begin = serial_distance(operation.first_seq, first)
-        for local in range(max(0, begin), min(begin + count, operation.plan.span)):
+        for number, local in _among(operation, first, count):
             found = operation.recall(local)
             if found is not None:
-                rows.append(((operation.first_seq + local) & SEQ_MASK, operation, *found))
+                rows.append(((operation.first_seq + number) & SEQ_MASK, operation, *found))
     if not rows:
         return None
     width = member.contribution_bits
@@ -82,3 +82,44 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
         head["tag"][i] = operation.tag
         values[i] = lanes
     return packets
+
+
+def contributions_again(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
+    """Contributions to fragments of consecutive sequence numbers of which this rank has seen nothing but a bare result; or
+    None. Where also the rank that needs the sum has missed it, nobody has it, and it is made anew. (protocol section 5.9)
+
+    They make a slot hand over what it holds. Every second time they pass the leaf, which may have its own sum.
+    """
+    rows = [
+        (number, operation, *found)
+        for operation in operations
+        if isinstance(operation, ScatteredOperation)
+        for number, local in _among(operation, first, count)
+        if (found := operation.contribution(local)) is not None
+    ]
+    if not rows:
+        return None
+    width = member.contribution_bits
+    packets = np.empty((len(rows), size_of(Kind.DATA, member.lanes, width)), np.uint8)
+    head, bits, lanes = headers(packets), bitmaps(packets, width), lanes_of(packets, width)
+    stamp = Stamp(head, member)
+    for at, (_, operation, group, run) in enumerate(rows):
+        group.write_lanes(run, operation.exponent_of(run), bits[at : at + 1], lanes[at : at + 1])
+        stamp.name(at, operation, run)
+        past = member.levels > 1 and operation.recalled % 2
+        head["flags"][at] = Flag.RESEND | Flag.ON_BEHALF if past else Flag.RESEND
+    head["first"] = first_byte(Kind.DATA)
+    stamp.finish()
+    for operation in {id(row[1]): row[1] for row in rows}.values():
+        operation.recalled += 1
+        operation.groups[0].forget_rounded()
+    return packets
+
+
+def _among(operation: Operation, first: int, count: int) -> Iterator[tuple[int, int]]:
+    """An operation's fragments among consecutive sequence numbers: number, counted from its first one, and position."""
+    begin = serial_distance(operation.first_seq, first)
+    start, end = max(0, begin), min(begin + count, operation.plan.numbers)
+    for piece in operation.plan.pieces(start, max(0, end - start)):
+        for n in range(piece.count):
+            yield start + piece.skip + n, piece.first + n

@@ -228,7 +228,7 @@ class _Writer:
             raise Unsupported(f"port numbers of {field.bits} bits ({PORT_BITS} at most)", f"{STANDARD}.egress_spec")
         out(f"group, unicast = {self._standard('mcast_grp')}, {spec}")
         out("copy, end_copy = 0, 1")
-        out("copied_to, copied_end, copied_length, body, taken_up = -1, 0, 0, 0, 0")
+        out("copied_to, copied_end, copied_shape, copied_length, body, taken_up = -1, 0, 0, 0, 0, 0")
         with out.block(f"if group != {constant(0)}:"):
             with out.block(f"if group + {constant(1)} < u64(len(group_starts)):"):
                 out(f"copy, end_copy = group_starts[group], group_starts[group + {constant(1)}]")

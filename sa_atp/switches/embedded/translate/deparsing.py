@@ -96,19 +96,24 @@ class Deparsing:
         head is written over the end of the body before, copied to its own place, and the body is restored. Copies of a
         packet that differ only in their heads share one body.
         """
+        # Headers that egress may take from one copy, or give it, are not written for each copy to be compared: copies that
+        # have the same of them have the same bytes there.
         out = self.out
         with out.block("if apart != 0:"):
             out(f"copy_bytes(kept, 0, out, at, {HEAD_BYTES})")
         changed, unchanged = self._halves()
+        loose = [name for name in unchanged if name in self.usage.validity_in_egress]
+        shape = " | ".join(f"i64({self.translator.valid(name)}) << {i}" for i, name in enumerate(loose)) or "0"
         out("end = 0")
         self._emit_all(changed)
+        out(f"shape = {shape}")
         with out.block(
-            "if apart != 0 and copied_to >= 0 and end == copied_end and end >= apart "
+            "if apart != 0 and copied_to >= 0 and end == copied_end and shape == copied_shape and end >= apart "
             "and same_bytes(out, at + apart, copied_to + apart, end - apart):"
         ):
             out("body, end, taken_up = copied_to + apart, copied_length, 0")
         with out.block("else:"):
-            out("copied_end = end")
+            out("copied_end, copied_shape = end, shape")
             self._emit_all(unchanged)
             with out.block("if length > offset:"):
                 out("copy_bytes(out, at + end, packets, start + offset, length - offset)")
@@ -119,9 +124,9 @@ class Deparsing:
             out(f"copy_bytes(out, at, kept, 0, {HEAD_BYTES})")
 
     def _halves(self) -> tuple[Sequence[str], Sequence[str]]:
-        """The headers up to the last one that egress may change, and the others."""
+        """The headers up to the last one whose fields egress may change, and the others."""
         order = self.program.deparse_order
-        changing = {name for name, _ in self.usage.written_in_egress} | self.usage.validity_in_egress
+        changing = {name for name, _ in self.usage.written_in_egress}
         first = max((i + 1 for i, name in enumerate(order) if name in changing), default=0)
         return order[:first], order[first:]
 

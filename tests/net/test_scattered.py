@@ -1,0 +1,73 @@
+"""Reduce-scatter over real sockets, and over shared memory: embedded switch and parameter server as processes."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sa_atp
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.runs.processes import Group
+from sa_atp.net.communicator import Communicator
+
+RANKS = 4
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["shared memory", "UDP"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    logs: Path = tmp_path_factory.mktemp("logs")
+    with Group() as group:
+        host, port = LocalCluster(group, logs, lanes=64, slots=256, shares=request.param).ready()
+        yield f"udp://{host}:{port}"
+
+
+def together(server: str, work: Any, job: str, results: str = "scattered") -> list[Any]:
+    def one(rank: int) -> Any:
+        with sa_atp.connect(server, job=job, rank=rank, world_size=RANKS, results=results) as comm:
+            return work(comm)
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        return [each.result(60) for each in [pool.submit(one, rank) for rank in range(RANKS)]]
+
+
+def test_each_rank_gets_its_part(server: str) -> None:
+    lengths = (4, 4 * 63, 4 * 64, 4 * 65, 4 * 20_000)
+
+    def work(comm: Communicator) -> list[np.ndarray]:
+        rank = comm.membership.rank
+        arrays = [np.arange(n, dtype=np.float32) + rank for n in lengths]
+        futures = [comm.reduce_scatter_async(array) for array in arrays]
+        parts = [comm.reduce_scatter(array, scale=0.5) for array in arrays]
+        for part, future in zip(parts, futures, strict=True):
+            np.testing.assert_array_equal(part, future.result(30) * 0.5)
+        assert comm.stats().malformed == 0
+        return parts
+
+    for rank, parts in enumerate(together(server, work, "parts")):
+        for n, part in zip(lengths, parts, strict=True):
+            size = n // RANKS
+            np.testing.assert_array_equal(part, 2 * np.arange(n, dtype=np.float32)[rank * size : (rank + 1) * size] + 3)
+
+
+def test_calls_that_do_not_fit_the_job(server: str) -> None:
+    def scattered(comm: Communicator) -> None:
+        with pytest.raises(UserError, match="results of this job are scattered"):
+            comm.all_reduce(np.ones(8, np.float32))
+        with pytest.raises(UserError, match="9 values are not 4 equal parts"):
+            comm.reduce_scatter(np.ones(9, np.float32))
+        assert comm.reduce_scatter(np.ones(0, np.float32)).size == 0
+
+    def to_all(comm: Communicator) -> None:
+        with pytest.raises(UserError, match='joined with results="scattered"'):
+            comm.reduce_scatter(np.ones(8, np.float32))
+
+    together(server, scattered, "scattered")
+    together(server, to_all, "to all", "to all")
+    with pytest.raises(UserError, match="expected one of to all, scattered"):
+        sa_atp.connect(server, job="none", rank=0, world_size=1, results="gathered")
+    with pytest.raises(UserError, match="do not go together"):
+        sa_atp.connect(server, job="none", rank=0, world_size=1, results="scattered", help="steal")
