@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.garbage_collection import freeze_loaded_objects
 
-    host, port = parse_address(options.listen, lowest_port=0)
+    host, port = parse_address(options.listen, lowest_port=0, usual_port=PORT)
     service = ParameterService(f"{host}:{port}")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

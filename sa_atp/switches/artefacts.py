@@ -1,7 +1,7 @@
 """Finds compiled P4 programs and plan files: in the repository, or inside the installed package.
 
-A compiled program has the digest of its sources beside it (origin.json). Loading one whose sources have changed since
-prints a warning, once; with SA_ATP_STRICT in the environment it is an error.
+A compiled program has digests of its sources and of its own files beside it (origin.json). Loading one whose sources or
+files have changed since prints a warning, once; with SA_ATP_STRICT in the environment it is an error.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -154,11 +155,15 @@ def p4info_in(folder: Path) -> Path:
 
 
 def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contributions: int) -> str:
-    """A digest of all inputs of the compiler.
+    """A digest of all that a program is made from: what the compiler reads, and what that is generated from.
+
+    Comments of wire.toml do not count, nor its tables of builds, of which `build` has what concerns this one.
 
     Args: architecture: the folder of its own sources; build: the compiler's options, as text.
     """
     total = hashlib.sha256(build.encode())
+    wire = tomllib.loads((p4src / "wire.toml").read_text(encoding="utf-8"))
+    total.update(json.dumps({k: v for k, v in wire.items() if k not in ("wide", "tofino")}, sort_keys=True).encode())
     of_build = (f"lanes_{lanes}.p4", f"bits_{contributions}.p4")
     for path in sorted([*p4src.glob("core/**/*.p4"), *p4src.glob(f"{architecture}/*.p4")]):
         if path.name not in of_build and (path.match("lanes_*.p4") or path.match("bits_*.p4")):
@@ -176,7 +181,38 @@ def tofino_digest(p4src: Path, build: Mapping[str, Any]) -> str:
     return sources_digest(p4src, "tna", json.dumps(build, sort_keys=True), build["lanes"], CONTRIBUTION_BITS)
 
 
+def file_digest(content: bytes) -> dict[str, Any]:
+    """What origin.json says of a file that the compiler wrote. Args: content: not compressed."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
+
+
+def changed_files(folder: Path, other: Path | None = None) -> list[str]:
+    """Files that are not what origin.json says, by their names without .xz.
+
+    Args: folder: of origin.json; other: the folder of the files, if that is another one.
+    """
+    files = _origin(folder).get("files")
+    return [
+        name
+        for name, made in (files.items() if isinstance(files, dict) else ())
+        if isinstance(made, dict) and made.get("sha256") != file_digest(_content(other or folder, name))["sha256"]
+    ]
+
+
+def _content(folder: Path, name: str) -> bytes:
+    """A file of a compiled program, decompressed; empty if it cannot be read."""
+    packed = folder / f"{name}.xz"
+    with suppress(UserError):
+        return read_bytes(packed if packed.exists() else folder / name)
+    return b""
+
+
 def is_current(folder: Path) -> bool | None:
+    """Whether a compiled program is what its compiler made from the present sources; None: nothing here says so."""
+    return False if changed_files(folder) else _has_sources_as_then(folder)
+
+
+def _has_sources_as_then(folder: Path) -> bool | None:
     """Whether a compiled program was made from the present sources; None: it has no digest, or there are no sources."""
     p4src, origin = folder.resolve().parent.parent, _origin(folder)
     try:
@@ -192,15 +228,16 @@ def is_current(folder: Path) -> bool | None:
 
 
 def check_age(folder: Path) -> None:
-    """Warns on standard error, once for each folder, if a program is older than its sources.
+    """Warns on standard error, once for each folder, if a program is not what its sources compile to.
 
-    Raises: UserError: it is, and SA_ATP_STRICT is set.
+    Raises: UserError: it is not, and SA_ATP_STRICT is set.
     """
-    if not _is_old(folder.resolve()):
+    changed = _changed_since(folder.resolve())
+    if changed is None:
         return
     text = (
-        f"{folder}: this compiled P4 program is older than its sources, and is what runs: for what was changed in p4src, "
-        f"run scripts/{'tofino compile' if 'chip' in _origin(folder) else 'compile'} (it needs p4c)"
+        f"{folder}: this compiled P4 program differs from its sources, and is what runs: {changed} changed since it was "
+        f"compiled; run scripts/{'tofino compile' if 'chip' in _origin(folder) else 'compile'} (it needs p4c)"
     )
     if os.environ.get("SA_ATP_STRICT", "0") not in ("", "0"):
         raise UserError(f"{text}; SA_ATP_STRICT is set")
@@ -208,8 +245,11 @@ def check_age(folder: Path) -> None:
 
 
 @lru_cache
-def _is_old(folder: Path) -> bool:
-    return is_current(folder) is False
+def _changed_since(folder: Path) -> str | None:
+    """What has changed since a program was compiled, with its verb; None: nothing, or nobody knows."""
+    if files := changed_files(folder):
+        return f"{join(files)} {'has' if len(files) == 1 else 'have'}"
+    return "p4src has" if _has_sources_as_then(folder) is False else None
 
 
 @lru_cache

@@ -38,7 +38,8 @@ def writing(tensor: torch.Tensor) -> Iterator[None]:
 
 def described(tensor: torch.Tensor) -> str:
     """A tensor's kind, for a message: "a sparse_coo float32 tensor on cpu"."""
-    words = [str(tensor.layout).removeprefix("torch.")] if tensor.layout is not torch.strided else []
+    words = ["nested"] if tensor.is_nested else []
+    words += [str(tensor.layout).removeprefix("torch.")] if tensor.layout is not torch.strided else []
     shown = " ".join([*words, str(tensor.dtype).removeprefix("torch."), "tensor on", str(tensor.device)])
     return f"a {shown}{' with a minus sign that is not applied yet' if tensor.is_neg() else ''}"
 
@@ -54,9 +55,9 @@ def pack(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_dense(*tensors: torch.Tensor) -> None:
-    """Raises: UserError: a tensor is not dense."""
+    """Raises: UserError: a tensor is not dense, or a nested one, whose values have no common shape."""
     for tensor in tensors:
-        if tensor.layout is not torch.strided:
+        if tensor.layout is not torch.strided or tensor.is_nested:
             raise UserError(
                 f"{described(tensor)} in a collective: expected a dense one; all_reduce with SUM also takes sparse_coo"
             )
@@ -64,6 +65,8 @@ def check_dense(*tensors: torch.Tensor) -> None:
 
 def check_written(tensor: torch.Tensor) -> None:
     """Raises: UserError: a result cannot be written to the tensor."""
+    if tensor.is_nested:
+        check_dense(tensor)
     if tensor.layout is not torch.strided or not tensor.numel():
         return
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True)):

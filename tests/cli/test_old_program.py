@@ -1,9 +1,10 @@
-"""P4 sources that were edited without compiling: commands warn that the program they run is older.
+"""Compiled programs that differ from their sources: commands warn that what they run is not what p4src says.
 
 In a copy of the checkout, whose sources have one comment more than the compiled programs were made from.
 """
 
 import json
+import lzma
 import os
 import shutil
 from pathlib import Path
@@ -16,7 +17,7 @@ from .conftest import sa_atp
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAN = ("--backend", "sim", "--set", "run.steps=1", "--set", "run.policies=['atp']")
-OLD = "this compiled P4 program is older than its sources"
+OLD = "this compiled P4 program differs from its sources"
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +51,11 @@ def test_a_run_says_so_in_one_line_in_its_manifest_and_in_its_report(checkout: P
     status, _, errors = run(checkout, "run", "demo", *PLAN, "--out", "result")
     assert status == 0, errors
     assert errors.count(OLD) == 1
-    assert "for what was changed in p4src, run scripts/compile (it needs p4c)" in errors
+    assert "p4src has changed since it was compiled; run scripts/compile (it needs p4c)" in errors
     manifest = json.loads((checkout / "result/manifest.json").read_text())
     assert manifest["program"]["made_from_these_sources"] is False
-    assert "older than its sources: changes in p4src were not run" in (checkout / "result/report.html").read_text()
+    report = (checkout / "result/report.html").read_text()
+    assert "differs from its sources: p4src, or its own files, were changed" in report
 
 
 @pytest.mark.parametrize("command", ["stf", "run", "switch", "deploy", "bench", "bench-allreduce", "up"])
@@ -92,3 +94,34 @@ def test_old_programs_for_tofino(checkout: Path) -> None:
     assert artefacts.is_current(ROOT / "p4src/compiled/tofino-32") is True
     assert artefacts.is_current(checkout / "p4src/core") is None
     assert os.environ.get("SA_ATP_STRICT", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "what"),
+    [
+        ("wire.toml", "slots = 4096", "slots = 8192", "p4src has changed since"),
+        ("compiled/v1model-64/sa_atp.json", '"program":', '"program" :', "sa_atp.json has changed since"),
+        ("compiled/v1model-64/sa_atp.p4info.txtpb.xz", "", "", "sa_atp.p4info.txtpb has changed since"),
+    ],
+)
+def test_whatever_makes_a_difference_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, old: str, new: str, what: str
+) -> None:
+    from sa_atp.basics.errors import UserError
+    from sa_atp.switches import artefacts
+
+    shutil.copytree(ROOT / "p4src", tmp_path / "p4src")
+    program, changed = tmp_path / "p4src/compiled/v1model-64", tmp_path / "p4src" / name
+    assert artefacts.is_current(program) is True
+    if changed.suffix == ".xz":
+        changed.write_bytes(lzma.compress(lzma.decompress(changed.read_bytes()) + b"#"))
+    else:
+        text = changed.read_text()
+        assert old in text
+        changed.write_text(text.replace(old, new, 1))
+    assert artefacts.is_current(program) is False
+    monkeypatch.setenv("SA_ATP_STRICT", "1")
+    with pytest.raises(UserError) as refused:
+        artefacts.from_folder(program)
+    assert what in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -39,6 +39,8 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["run", "demo", "--metrics", "127.0.0.1:1", "--backend", "sim"], "--metrics: a run in virtual time has no"),
         (["switch", "--metrics", "9464", "--grpc", "127.0.0.1:0"], "--metrics 9464: expected HOST:PORT, for example"),
         (["watch", "--every", "0"], "--every 0: expected a number of seconds from 0.05 on"),
+        (["params", "--listen", "127.0.0.1:99999"], "address '127.0.0.1:99999': expected HOST or HOST:PORT, with a port"),
+        (["up", "--listen", "127.0.0.1:x"], "address '127.0.0.1:x': expected HOST or HOST:PORT, with a port of 0 to 65535"),
         (["job", "list", "--grpc", "127.0.0.1:99999"], "P4Runtime address '127.0.0.1:99999': expected"),
         (["deploy", "--target", "embedded", "--grpc", "a..b:9559"], "--grpc a..b:9559: the host 'a..b' is not known"),
         (["job", "list", "--grpc", ":9559"], "P4Runtime address ':9559': expected HOST:PORT"),

@@ -39,6 +39,7 @@ from .test_switch_loop import LOOPBACK, Switch, running
 WAIT_S = 20.0
 WORKERS = switch_traffic.WORKERS
 ROWS, SLOT = 8, 0
+MOST_ROUNDS = 10_000
 
 
 def share(switch: Switch, rank: int) -> Channel:
@@ -278,7 +279,10 @@ def scribble(channel: Channel, writes: int, seed: int, stop: threading.Event) ->
 
 
 def scribbled(writes: int, seed: int, rounds: int) -> int:
-    """Lets others sum while one scribbles. Returns: how many channels the scribbler has used up."""
+    """Lets others sum while one scribbles. Returns: how many channels the scribbler has used up.
+
+    Args: rounds: of sums, at least; they go on until the scribbler has had a second channel, however slow it is.
+    """
     used = 0
     with running(compiled=True, shares=True) as switch:
         switch.install()
@@ -303,7 +307,9 @@ def scribbled(writes: int, seed: int, rounds: int) -> int:
         thread = threading.Thread(target=run)
         thread.start()
         try:
-            for n in range(1, rounds):
+            n = 0
+            while thread.is_alive() and n < MOST_ROUNDS and (n < rounds or used < 2):
+                n += 1
                 got = sums(switch, 40 * n)
                 assert [len(each) for each in got[:WORKERS]] == [40] * WORKERS
                 assert got[0] == got[1] == got[2] == got[3]

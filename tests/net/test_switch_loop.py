@@ -60,7 +60,7 @@ class Switch:
         self.sockets[rank].send([Burst(port.address, made.of(np.array(fragments)))])
 
     def received(self, rank: int, count: int) -> list[bytes]:
-        """At least `count` datagrams that arrive at a worker."""
+        """At least `count` datagrams that arrive at a worker; fewer if none comes for WAIT_S."""
         found: list[bytes] = []
         end = time.monotonic() + WAIT_S
         while len(found) < count and time.monotonic() < end:
@@ -70,7 +70,10 @@ class Switch:
                 readable, _, _ = select.select([self.sockets[rank].fileno(), *bells], [], [], 0.1)
                 if channel is not None:
                     channel.wake_up(channel.bell in readable)
-            found += [row.tobytes() for burst in self.sockets[rank].receive() for row in burst.data]
+            arrived = [row.tobytes() for burst in self.sockets[rank].receive() for row in burst.data]
+            if arrived:
+                found += arrived
+                end = time.monotonic() + WAIT_S
         return found
 
     def close(self) -> None:

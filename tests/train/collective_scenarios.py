@@ -102,6 +102,8 @@ class Call:
             return flat.requires_grad_()
         if layout == "sparse":
             return flat.to_sparse()
+        if layout == "nested":
+            return torch.nested.nested_tensor([flat, flat[1:]])
         if layout == "meta":
             return flat.to("meta")
         raise AssertionError(layout)

@@ -99,6 +99,8 @@ REFUSED: list[tuple[Case, str]] = [
     *[({"call": call, "layout": "sparse"}, "a sparse_coo float32 tensor on cpu in a collective: expected") for call in
       ("reduce", "reduce_scatter", "reduce_scatter_tensor", "broadcast", "all_gather", "all_gather_into_tensor",
        "all_to_all", "all_to_all_single")],
+    *[({"call": call, "layout": "nested"}, "a nested float32 tensor on cpu in a collective: expected a dense") for call in
+      ("all_reduce", "reduce", "broadcast")],
     *[({"call": call, "dtype": "int16"}, "Gloo, which does this, has no torch.int16: expected one of float16") for call in
       ("all_reduce", "reduce", "reduce_scatter_tensor", "broadcast", "all_gather", "all_to_all_single")],
     ({"call": "all_reduce", "op": "AVG", "dtype": "bool"}, "bool tensors have no mean"),

@@ -17,6 +17,8 @@ from typing import Any
 
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.inputs import parse_json
+from sa_atp.basics.words import short
 from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler
 from sa_atp.lab.parameters.job import ParamsJob
 from sa_atp.lab.parameters.rules.messages import JoinTraining, Open
@@ -26,6 +28,7 @@ MOST_STREAMS = 1024  # concurrent streams (workers of all jobs); each keeps a th
 MOST_OPENING = 64  # streams of rank 0 that have not named their job; one more cancels the oldest
 ANNOUNCE_S = 10.0  # how long a stream may take to name its job and join
 _SWEEP_S = 1.0
+_MOST_DIGITS = 9  # of a rank
 _Code = grpc.StatusCode
 _Name = tuple[str, str]
 
@@ -128,9 +131,10 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
     def _connect(self, frames: Iterator[bytes], context: Any) -> Iterator[bytes]:
         told = dict(context.invocation_metadata())
         name = _name_of(told)
-        if not told.get(RANK, "").isdecimal() or not all(name):
+        number = told.get(RANK, "")
+        if not number.isdecimal() or len(number) > _MOST_DIGITS or not all(name):
             context.abort(_Code.INVALID_ARGUMENT, f"a stream needs {JOB}, {KEY} and {RANK}, a number, in its metadata")
-        rank = int(told[RANK])
+        rank = int(number)
         if not self._streams.acquire(blocking=False):
             context.abort(_Code.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
         opened = False
@@ -231,17 +235,23 @@ def _result(job: ParamsJob, asked: dict[str, Any]) -> bytes:
 
 def _parameters(job: ParamsJob, asked: dict[str, Any]) -> bytes:
     """Call `Parameters`: float32[values] after the step `asked["step"]`."""
-    values: Values = job.snapshots[int(asked["step"])].values
+    step, count = asked.get("step"), len(job.snapshots)
+    if type(step) is not int or not 0 <= step < count:
+        raise UserError(f'"step" is {short(step)}: expected a whole number below {count}, the steps that are over')
+    values: Values = job.snapshots[step].values
     return values.tobytes()
 
 
 def _answering(job: ParamsJob, call: Callable[[ParamsJob, dict[str, Any]], bytes]) -> Callable[[bytes, Any], bytes]:
-    """Makes a gRPC handler of a call: decodes its JSON argument, and turns a UserError into a status."""
+    """Makes a gRPC handler of a call: decodes its argument, a JSON object, and turns a UserError into a status."""
 
     def answer(data: bytes, context: Any) -> bytes:
         try:
-            return call(job, json.loads(data))
-        except (SaAtpError, LookupError, TypeError, ValueError, ArithmeticError, RecursionError) as error:
+            asked = parse_json(data.decode(errors="replace"), "argument")
+            if not isinstance(asked, dict):
+                raise UserError(f"argument: {short(asked)}: expected a JSON object")
+            return call(job, asked)
+        except SaAtpError as error:
             context.abort(_Code.INVALID_ARGUMENT, str(error))
             raise AssertionError from error  # abort has raised
 

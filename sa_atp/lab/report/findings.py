@@ -247,8 +247,8 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
     program = result.manifest.get("program") or {}
     if program.get("made_from_these_sources") is False:
         doubt.append(
-            f"The compiled P4 program {program.get('name')} is older than its sources: changes in p4src were not run. "
-            "scripts/compile compiles it again."
+            f"The compiled P4 program {program.get('name')} differs from its sources: p4src, or its own files, were "
+            "changed after it was compiled. scripts/compile compiles it again."
         )
     if str(result.manifest.get("commit") or "").endswith("+changes"):
         doubt.append("The source tree had uncommitted changes: the commit alone does not reproduce this run.")

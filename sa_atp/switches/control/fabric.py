@@ -294,6 +294,7 @@ class Keeper:
         self.place = place
         self._program = program
         self._client: P4RuntimeClient | None = None
+        self._lost_because = f"{self.where}: not connected"
         self._jobs: dict[int, JobSpec] = {}
         self._over: set[int] = set()  # jobs that the switch may still have, and should not
         self._missing: set[int] = set()  # jobs that the switch may have lost in a restart, and should have
@@ -374,7 +375,7 @@ class Keeper:
         if not numbers and not self._over:
             return {}
         if self._client is None:
-            raise ControlError(f"{self.where}: not connected")
+            raise ControlError(self._lost_because)
         tables, self._tables = self._tables or JobTables(self._client), None  # not known while it is written
         self._over -= numbers  # a job that is installed anew is not over
         problems = tables.remove(self._over)
@@ -398,7 +399,8 @@ class Keeper:
             problems = self.bring_up()
         except SaAtpError as error:
             self._disconnect()
-            return str(error)
+            self._lost_because = str(error)
+            return self._lost_because
         served = plural(len(self._jobs) - len(self._missing), "job")
         done = f"{self.where} had restarted: restored its program, {plural(len(self.place.routes), 'route')}, {served}"
         return "; ".join(filter(None, (done, self._not_served(problems))))

@@ -166,6 +166,57 @@ def test_an_invalid_job_is_refused_in_one_line(service: ParameterService) -> Non
         assert "sa-atp-rank, a number, in its metadata" in nameless.hears("JobFailed").reason
 
 
+# --- what calls ask for ---------------------------------------------------------------------------------------------------
+
+ARGUMENTS = [
+    (b"", "argument: not JSON"),
+    (b"\xff\xfe", "argument: not JSON"),
+    (b'{"step": NaN}', "argument: not JSON"),
+    (b'{"step": 0, "step": 1}', "argument: key 'step' is there twice"),
+    (b"[" * 100_000, "argument: not JSON"),
+    (b'{"step": ' + b"9" * 5000 + b"}", "argument: not JSON"),
+    (b"[]", "argument: []: expected a JSON object"),
+    (b"null", "argument: None: expected a JSON object"),
+    (b"{}", '"step" is None: expected a whole number below 1'),
+    *(
+        (json.dumps({"step": wrong}).encode(), f'"step" is {wrong!r}: expected a whole number below 1')
+        for wrong in (-1, 1, 1 << 70, 0.0, "0", True, None, [0])
+    ),
+]
+RANKS = [
+    *((wrong, "INVALID_ARGUMENT", "a number, in its metadata") for wrong in ("", "-1", "1.0", "9" * 5000)),
+    ("2", "FAILED_PRECONDITION", "rank 2: the job has 2 workers"),
+    ("1", "FAILED_PRECONDITION", "rank 1 is connected already"),
+]
+
+
+def test_what_calls_and_streams_ask_for_is_refused_in_one_line_and_the_job_goes_on(service: ParameterService) -> None:
+    metadata = ((JOB, "job"), (KEY, "secret"))
+    with joined(address(service), 0) as here, joined(address(service), 1) as other:
+        other.step(0)
+        for call, why in (("Result", "the job is not over"), ("Parameters", "expected a whole number below 0")):
+            with pytest.raises(ParameterError, match=why):
+                here.call(call)
+        here.step(0)
+        with grpc.insecure_channel(address(service)) as channel:
+            parameters = channel.unary_unary(f"/{SERVICE}/Parameters")
+            connect = channel.stream_stream(f"/{SERVICE}/Connect")
+            for argument, why in ARGUMENTS:
+                with pytest.raises(grpc.RpcError) as refused:
+                    parameters(argument, metadata=metadata, timeout=WAIT_S)
+                assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+                assert refused.value.details().startswith(why)
+                assert "\n" not in refused.value.details()
+            for rank, status, why in RANKS:
+                with pytest.raises(grpc.RpcError) as refused:
+                    list(connect(iter(()), metadata=(*metadata, (RANK, rank)), timeout=WAIT_S))
+                assert refused.value.code().name == status
+                assert why in refused.value.details()
+        here.step(1)
+        other.step(1)
+        here.hears("Over")
+
+
 # --- sizes ----------------------------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """Files that are made from others and committed: they are what their sources say."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,11 +39,7 @@ def copy(tmp_path: Path) -> Path:
     for name in ("scripts/generate", "scripts/compile", "scripts/tofino", *parts):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text((ROOT / name).read_text())
-    for path in (ROOT / "p4src").rglob("*"):
-        if path.suffix in (".p4", ".toml") or path.name == "origin.json":
-            target = tmp_path / path.relative_to(ROOT)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(path.read_bytes())
+    shutil.copytree(ROOT / "p4src", tmp_path / "p4src")
     return tmp_path
 
 
@@ -66,12 +63,46 @@ def test_a_field_that_breaks_the_alignment_of_lanes_is_refused(copy: Path) -> No
     assert "32-bit words" in done.stderr
 
 
-def test_compiled_programs_that_are_older_than_their_sources_are_named(copy: Path) -> None:
-    source = copy / "p4src/core/verdict.p4"
-    source.write_text(source.read_text() + "// changed\n")
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("core/verdict.p4", "\n", "\n// changed\n"),
+        ("wire.toml", "tick_us = 1024", "tick_us = 2048"),
+    ],
+)
+def test_compiled_programs_that_differ_from_their_sources_are_named(copy: Path, name: str, old: str, new: str) -> None:
+    source = copy / "p4src" / name
+    source.write_text(source.read_text().replace(old, new, 1))
     done = run(copy / "scripts/compile", "--check", "--no-rebuild")
     assert done.returncode == 1
-    assert "p4src/compiled/v1model-64 is older than its sources" in done.stderr
+    assert "p4src/compiled/v1model-64 differs from its sources" in done.stderr
     done = run(copy / "scripts/tofino", "check", "--no-rebuild")
     assert done.returncode == 1
-    assert "p4src/compiled/tofino-32 is older than its sources" in done.stderr
+    assert "p4src/compiled/tofino-32 differs from its sources" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["sa_atp.json", "sa_atp.p4info.txtpb.xz"])
+def test_compiled_files_that_were_changed_are_named(copy: Path, name: str) -> None:
+    for build in ("v1model-64", "tofino-32"):
+        if (path := copy / "p4src/compiled" / build / name).exists():
+            path.write_bytes(path.read_bytes()[:-1])
+    done = run(copy / "scripts/compile", "--check", "--no-rebuild")
+    assert done.returncode == 1
+    assert done.stderr == "p4src/compiled/v1model-64 differs from its sources: run scripts/compile\n"
+    done = run(copy / "scripts/tofino", "check", "--no-rebuild")
+    assert (done.returncode, "tofino-32 differs" in done.stderr) == ((1, True) if name.endswith("xz") else (0, False))
+
+
+def test_comments_of_wire_toml_change_no_program(copy: Path) -> None:
+    wire = copy / "p4src/wire.toml"
+    wire.write_text(f"# more\n{wire.read_text()}")
+    assert run(copy / "scripts/compile", "--check", "--no-rebuild").returncode == 0
+
+
+@pytest.mark.parametrize("script", [("scripts/compile",), ("scripts/tofino", "compile")])
+def test_nothing_is_compiled_from_sources_that_another_wire_toml_generated(copy: Path, script: tuple[str, ...]) -> None:
+    wire = copy / "p4src/wire.toml"
+    wire.write_text(wire.read_text().replace("jobs = 256", "jobs = 128"))
+    done = run(copy / script[0], *script[1:])
+    assert done.returncode == 1
+    assert "p4src/core/generated/spec.p4 differs from p4src/wire.toml: run scripts/generate" in done.stderr

@@ -11,6 +11,7 @@ from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric
+from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 from sa_atp.switches.control.job_tables import Problems
 from sa_atp.switches.embedded.device import Device
@@ -106,3 +107,23 @@ def test_a_switch_that_cannot_be_put_back_is_only_reported() -> None:
     keeper = Stubborn(UserError("job 5: group 5 belongs to job 4: choose another one"))
     assert keeper.check() == "job 5: group 5 belongs to job 4: choose another one"
     assert "had restarted" in str(keeper.check())
+
+
+def test_a_job_that_the_switch_cannot_be_given_is_told_why(tmp_path: Path) -> None:
+    """Another controller has taken the switch over."""
+    device = Device(clock=lambda: 0, compiled=False)
+    with P4RuntimeServer(device, "127.0.0.1:0") as server:
+        place = load(tmp_path, grpc=server.address, device_id=device.device_id, hosts={"10.0.0.1": 1, "10.0.0.2": 2})
+        keeper = Keeper(place, artefacts.program(32))
+        assert keeper.bring_up() == {}
+        with P4RuntimeClient(server.address, device.device_id, election_id=7):
+            why = None
+            while why is None:  # until the keeper's stream has brought the news
+                why = keeper.check()
+            problems = keeper.apply_jobs([admission(1)], [], ("10.0.0.1", 21313))
+        assert "election id 1 is not primary, the primary's is 7" in why
+        assert {number: str(problem) for number, problem in problems.items()} == {1: why}
+        restored = keeper.check()  # the other one has left
+        assert restored is not None
+        assert "restored its program" in restored
+        keeper.close()
