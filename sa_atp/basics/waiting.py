@@ -63,6 +63,12 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
     finally:
         with waits.lock:
             waits.entries.remove(tell)
+            said()  # what waits around it was silent for a reason
+
+
+def nothing_waited_for() -> contextlib.AbstractContextManager[None]:
+    """A block in which a command waits for others to use it, or shows by itself what it does: nothing is said."""
+    return told(lambda: None)
 
 
 def waiting(what: str) -> contextlib.AbstractContextManager[None]:

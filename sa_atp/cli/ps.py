@@ -90,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
         slots_per_job=checked_slots("--slots-per-job", options.slots_per_job),
         dead_after_us=int(checked_seconds("--dead-after", options.dead_after) * 1e6),
     )
+    from sa_atp.basics.waiting import nothing_waited_for
     from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.logs import writing
     from sa_atp.net.parameter_server.server import ServerProcess
@@ -115,7 +116,8 @@ def run(options: argparse.Namespace) -> int:
             json.dumps({"ready": True, "address": list(process.address), "lanes": lanes, "metrics": metrics}),
             flush=True,
         )
-        process.run()
+        with nothing_waited_for():
+            process.run()
     return 0
 
 

@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--plain", action="store_true",
                         help="embedded: run the translated program as plain Python, to step through it")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="running the packet test")
 
 
 def run(options: argparse.Namespace) -> int:
