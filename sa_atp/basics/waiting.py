@@ -53,7 +53,8 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
     """Calls `tell` from time to time while a block runs, unless something else is said; in another thread."""
     waits = _waits
     with waits.lock:
-        said()
+        if not waits.entries:
+            said()  # not for one within another, else many short ones would be a long silence
         waits.entries.append(tell)
         if not waits.is_looking:
             waits.is_looking = True
@@ -63,12 +64,14 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
     finally:
         with waits.lock:
             waits.entries.remove(tell)
-            said()  # what waits around it was silent for a reason
 
 
-def nothing_waited_for() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def nothing_waited_for() -> Iterator[None]:
     """A block in which a command waits for others to use it, or shows by itself what it does: nothing is said."""
-    return told(lambda: None)
+    with told(lambda: None):
+        yield
+        said()  # what follows has only begun
 
 
 def waiting(what: str) -> contextlib.AbstractContextManager[None]:
