@@ -1,6 +1,7 @@
 """Says what a command waits for, when nothing has been said for some seconds: in lines on standard error."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -8,7 +9,17 @@ from collections.abc import Callable, Iterator
 
 from sa_atp.basics import terminal
 
-SILENCE_S = 5.0
+VARIABLE = "SA_ATP_SILENCE_S"
+
+
+def _silence_s() -> float:
+    try:
+        return float(os.environ.get(VARIABLE, "5"))
+    except ValueError:
+        return 5.0
+
+
+SILENCE_S = _silence_s()
 MOST_SILENCE_S = 60.0  # in a log, of a command that has run for long
 LOOK_EVERY_S = 0.25
 
@@ -31,7 +42,7 @@ class _Waits:
                     self.is_looking = False
                     return
                 now, tell = time.monotonic(), self.entries[-1]
-                silence = SILENCE_S if sys.stderr.isatty() else min(MOST_SILENCE_S, max(SILENCE_S, (now - begun) / 10))
+                silence = SILENCE_S if sys.stderr.isatty() else max(SILENCE_S, min(MOST_SILENCE_S, (now - begun) / 10))
                 is_due = now - self.said_at >= silence
                 if is_due:
                     self.said_at = now
@@ -74,7 +85,13 @@ def nothing_waited_for() -> Iterator[None]:
         said()  # what follows has only begun
 
 
-def waiting(what: str) -> contextlib.AbstractContextManager[None]:
+def waiting(what: str, command: str = "sa-atp") -> contextlib.AbstractContextManager[None]:
     """Says `what` and for how long it has taken, while a block runs for more than some seconds."""
     begun = time.monotonic()
-    return told(lambda: terminal.say(f"sa-atp: {what}, {time.monotonic() - begun:.0f} s so far"))
+    return told(lambda: terminal.say(f"{command}: {what}, {time.monotonic() - begun:.0f} s so far"))
+
+
+def announced(what: str, command: str) -> contextlib.AbstractContextManager[None]:
+    """Says `what` now, and as `waiting` does while a block runs."""
+    terminal.say(f"{command}: {what}")
+    return waiting(what, command)

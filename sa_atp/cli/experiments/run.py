@@ -49,7 +49,7 @@ def add(subparsers: Any) -> None:
                         "last one")  # fmt: skip
     metrics_option.add(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="loading packages")
 
 
 def run(options: argparse.Namespace) -> int:

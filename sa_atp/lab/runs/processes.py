@@ -130,7 +130,8 @@ class Process:
         """
         deadline = time.monotonic() + timeout_s
         before_s = seen_s = self.cpu_s()
-        looked, share = time.monotonic(), 0.0
+        begun = looked = time.monotonic()
+        share = 0.0
         while b"\n" not in self._buffer:
             if wait_for([self], min(deadline - time.monotonic(), TICK_S)):
                 self.pump()
@@ -142,6 +143,7 @@ class Process:
                 share = (used_s - seen_s) / (now - looked)
                 looked, seen_s = now, used_s
             if now >= deadline:
+                share = max(share, (used_s - before_s) / (now - begun))  # on a busy machine there are idle spells
                 if share < LEAST_SHARE or used_s - before_s >= timeout_s:
                     raise ProcessError(self._obituary(f"wrote nothing for {timeout_s:.0f} s"))
                 deadline = now + TELL_EVERY_S
