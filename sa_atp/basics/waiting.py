@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 
 from sa_atp.basics import terminal
 
-VARIABLE = "SA_ATP_SILENCE_S"
+SILENCE_VARIABLE = "SA_ATP_SILENCE_S"
 
 
 def _silence_s() -> float:
     try:
-        return float(os.environ.get(VARIABLE, "5"))
+        return float(os.environ.get(SILENCE_VARIABLE, "5"))
     except ValueError:
         return 5.0
 
