@@ -142,6 +142,8 @@ def print_paths(folder: Path, written: Sequence[Path]) -> None:
     page = next((path for path in written if path.name == "report.html"), None)
     figures = [path.name for path in written if path.suffix == ".png"]
     data = [path.name for path in written if path.suffix not in (".png", ".html")]
-    print(f"Report:   {page}")
-    print(f"Figures:  {folder}/: {', '.join(figures)}")
+    if page is not None:
+        print(f"Report:   {page}")
+    if figures:
+        print(f"Figures:  {folder}/: {', '.join(figures)}")
     print(f"Data:     {folder}/: {', '.join(data)}")
