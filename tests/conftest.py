@@ -1,5 +1,6 @@
 """What all suites share: hypothesis without clocks and chance, the machine that they run on, the compiled program."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ WITH_MININET = {"mininet", *parts.PROGRAMS, *parts.TRAFFIC}
 # A test that fails, fails everywhere and every time: examples follow from the test alone, and a busy machine is no error.
 settings.register_profile("sa_atp", deadline=None, derandomize=True, print_blob=False)
 settings.load_profile("sa_atp")
+
+# On a busy machine a command may be silent for long, and tests compare what it says.
+os.environ["SA_ATP_SILENCE_S"] = "inf"
 
 # A shell starts what runs in its background with Ctrl-C ignored, and children inherit that; some tests press Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)

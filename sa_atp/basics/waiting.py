@@ -1,6 +1,7 @@
 """Says what a command waits for, when nothing has been said for some seconds: in lines on standard error."""
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -8,7 +9,17 @@ from collections.abc import Callable, Iterator
 
 from sa_atp.basics import terminal
 
-SILENCE_S = 5.0
+SILENCE_VARIABLE = "SA_ATP_SILENCE_S"
+
+
+def _silence_s() -> float:
+    try:
+        return float(os.environ.get(SILENCE_VARIABLE, "5"))
+    except ValueError:
+        return 5.0
+
+
+SILENCE_S = _silence_s()
 MOST_SILENCE_S = 60.0  # in a log, of a command that has run for long
 LOOK_EVERY_S = 0.25
 
@@ -31,7 +42,7 @@ class _Waits:
                     self.is_looking = False
                     return
                 now, tell = time.monotonic(), self.entries[-1]
-                silence = SILENCE_S if sys.stderr.isatty() else min(MOST_SILENCE_S, max(SILENCE_S, (now - begun) / 10))
+                silence = SILENCE_S if sys.stderr.isatty() else max(SILENCE_S, min(MOST_SILENCE_S, (now - begun) / 10))
                 is_due = now - self.said_at >= silence
                 if is_due:
                     self.said_at = now
@@ -53,7 +64,8 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
     """Calls `tell` from time to time while a block runs, unless something else is said; in another thread."""
     waits = _waits
     with waits.lock:
-        said()
+        if not waits.entries:
+            said()  # not for one within another, else many short ones would be a long silence
         waits.entries.append(tell)
         if not waits.is_looking:
             waits.is_looking = True
@@ -65,7 +77,21 @@ def told(tell: Callable[[], None]) -> Iterator[None]:
             waits.entries.remove(tell)
 
 
-def waiting(what: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def nothing_waited_for() -> Iterator[None]:
+    """A block in which a command waits for others to use it, or shows by itself what it does: nothing is said."""
+    with told(lambda: None):
+        yield
+        said()  # what follows has only begun
+
+
+def waiting(what: str, command: str = "sa-atp") -> contextlib.AbstractContextManager[None]:
     """Says `what` and for how long it has taken, while a block runs for more than some seconds."""
     begun = time.monotonic()
-    return told(lambda: terminal.say(f"sa-atp: {what}, {time.monotonic() - begun:.0f} s so far"))
+    return told(lambda: terminal.say(f"{command}: {what}, {time.monotonic() - begun:.0f} s so far"))
+
+
+def announced(what: str, command: str) -> contextlib.AbstractContextManager[None]:
+    """Says `what` now, and as `waiting` does while a block runs."""
+    terminal.say(f"{command}: {what}")
+    return waiting(what, command)

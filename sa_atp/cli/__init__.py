@@ -39,6 +39,10 @@ def build_parser() -> "argparse.ArgumentParser":
 
 def main(arguments: "Sequence[str] | None" = None) -> int:
     """Runs one command; returns its exit status (docs/cli.md lists them)."""
+    import atexit
+    import gc
+
+    atexit.register(gc.freeze)  # else Python looks for cycles in all modules at the end: 2 s of a run with PyTorch
     usage: SystemExit | None = None
     pressed: list[int] = []  # Ctrl-C
     try:
@@ -66,16 +70,16 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 
 
 def _run(arguments: "Sequence[str] | None") -> int:
-    import contextlib
     import errno
 
     from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError, shortage
     from sa_atp.basics.waiting import waiting
 
     try:
-        options = build_parser().parse_args(arguments)
-        with waiting(options.waits) if hasattr(options, "waits") else contextlib.nullcontext():
-            return int(options.run(options) or 0)
+        with waiting("starting"):
+            options = build_parser().parse_args(arguments)
+            with waiting(getattr(options, "waits", "working")):
+                return int(options.run(options) or 0)
     except UserError as error:
         return _say(error, EXIT_BAD_INPUT)
     except MissingPartError as error:

@@ -46,7 +46,7 @@ def add(subparsers: Any) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
     deploy_tofino.add_options(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="waiting for the switch")
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:

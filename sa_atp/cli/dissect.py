@@ -26,6 +26,7 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.errors import UserError
+    from sa_atp.basics.waiting import nothing_waited_for
     from sa_atp.net.captures.dissect import CaptureCounts, read
     from sa_atp.protocol.packets.spec import JOBS
 
@@ -33,11 +34,12 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--job {options.job}: expected 0 to {JOBS - 1}")
     counts = CaptureCounts()
     origin_s: float | None = 0.0 if options.absolute else None
-    for found in read(options.file, counts):
-        if origin_s is None:
-            origin_s = found.time_s
-        if options.job is None or found.job == options.job:
-            print(found.line(origin_s))
+    with nothing_waited_for():  # a pipe may have no packet for long
+        for found in read(options.file, counts):
+            if origin_s is None:
+                origin_s = found.time_s
+            if options.job is None or found.job == options.job:
+                print(found.line(origin_s))
     sys.stdout.flush()
     found_in_all = f"{plural(counts.packets, 'SA-ATP packet')}, {counts.malformed} malformed"
     print(f"sa-atp dissect: {found_in_all}, {plural(counts.others, 'other')}", file=sys.stderr)

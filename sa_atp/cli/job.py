@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     for command, run in ((lister, run_list), (show, run_show), (remove, run_remove)):
         add_connection(command)
         command.add_argument("--json", action="store_true", help="print the result as one JSON object")
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, waits="waiting for the switch")
 
 
 def _add_add(commands: Any) -> None:
@@ -75,7 +75,7 @@ def _add_add(commands: Any) -> None:
     )
     add_connection(parser)
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run_add)
+    parser.set_defaults(run=run_add, waits="waiting for the switch")
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------

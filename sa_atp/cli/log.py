@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--step", type=int, metavar="N", help="only events about this step (help)")
     parser.add_argument("--operation", type=int, metavar="N", help="only events about this sum")
     parser.add_argument("--events", action="store_true", help="print which events there are, in Markdown")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="reading the logs")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -24,6 +24,7 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.terminal import say
+    from sa_atp.basics.waiting import nothing_waited_for
     from sa_atp.lab.parameters.service import ParameterService
     from sa_atp.net.communicator import parse_address
     from sa_atp.net.garbage_collection import freeze_loaded_objects
@@ -37,6 +38,7 @@ def run(options: argparse.Namespace) -> int:
     freeze_loaded_objects()
     say(f"sa-atp params: workers connect to {host}:{service.address[1]}")
     print(json.dumps({"ready": True, "address": list(service.address)}), flush=True)
-    stop.wait()
+    with nothing_waited_for():
+        stop.wait()
     service.stop()
     return 0

@@ -90,19 +90,20 @@ def run(options: argparse.Namespace) -> int:
         slots_per_job=checked_slots("--slots-per-job", options.slots_per_job),
         dead_after_us=int(checked_seconds("--dead-after", options.dead_after) * 1e6),
     )
+    from sa_atp.basics.waiting import announced, nothing_waited_for
     from sa_atp.net.garbage_collection import freeze_loaded_objects
     from sa_atp.net.logs import writing
     from sa_atp.net.parameter_server.server import ServerProcess
     from sa_atp.net.watching import door, looking
 
     logs = None if options.log is None else writing.of_process(options.log)
-    say("loading kernels (compiled the first time)")
-    process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits, logs=logs)
+    with announced("loading kernels (compiled the first time)", "sa-atp ps"):
+        process = ServerProcess(settings, listen, random_bits=random.SystemRandom().getrandbits, logs=logs)
     if options.stragglers:
         process.over = _tell_stragglers
     if places:
-        say(f"bringing up {plural(len(places), 'switch', 'switches')}")
-        process.use_switches(places)
+        with announced(f"bringing up {plural(len(places), 'switch', 'switches')}", "sa-atp ps"):
+            process.use_switches(places)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
     say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
@@ -115,7 +116,8 @@ def run(options: argparse.Namespace) -> int:
             json.dumps({"ready": True, "address": list(process.address), "lanes": lanes, "metrics": metrics}),
             flush=True,
         )
-        process.run()
+        with nothing_waited_for():
+            process.run()
     return 0
 
 

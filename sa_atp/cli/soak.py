@@ -28,7 +28,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--list", action="store_true", help="describe the worlds without running them")
     parser.add_argument("--no-shrink", action="store_true", help="do not shrink worlds that fail")
     parser.add_argument("--json", action="store_true", help="print what was found as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="loading packages")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return _list(options)
     failed = 0
     with TerminalProgress() as progress:
-        progress("running worlds")
+        progress("running worlds (the first ones compile programs)")
 
         def on_progress(result: "SoakResult") -> None:
             nonlocal failed

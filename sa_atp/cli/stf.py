@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--plain", action="store_true",
                         help="embedded: run the translated program as plain Python, to step through it")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="running the packet test")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -65,11 +65,14 @@ def run(options: argparse.Namespace) -> int:
             result = runner.run(test, names, switch)
     else:
         from sa_atp.basics.folders import cache_folder
+        from sa_atp.basics.waiting import waiting
         from sa_atp.switches.embedded.pipeline import Pipeline
         from sa_atp.switches.embedded.stf.embedded import EmbeddedTarget
 
         names = ProgramNames.from_file(options.program)
         pipeline = Pipeline.from_file(options.program, compiled=not options.plain, cache=cache_folder())
+        with waiting("compiling the switch program, or loading it from the cache"):
+            pipeline.compile()
         result = runner.run(test, names, EmbeddedTarget(pipeline, round(clock_s * 1e6)))
     if options.json:
         print(json.dumps(as_json(result, options.target)))

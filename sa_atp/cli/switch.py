@@ -1,6 +1,7 @@
 """`sa-atp switch`: the embedded P4 target as a process."""
 
 import argparse
+import contextlib
 import re
 import signal
 from pathlib import Path
@@ -130,6 +131,7 @@ def impair(ports: "dict[int, Port]", options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.folders import cache_folder, make_folder
+    from sa_atp.basics.waiting import announced
     from sa_atp.cli.parts import switch_loop
     from sa_atp.net.clock import now_us
     from sa_atp.net.sockets.ports import InterfacePort, Port, UdpPort
@@ -169,9 +171,10 @@ def run(options: argparse.Namespace) -> int:
         ports[number] = UdpPort(address)
     udp = {n: list(p.address) for n, p in ports.items() if isinstance(p, UdpPort)}
     impair(ports, options)
-    with P4RuntimeServer(device, options.grpc) as server:
+    with P4RuntimeServer(device, options.grpc) as server, contextlib.ExitStack() as waits:
         if program is not None:
-            say(f"loading {program.json_path.parent.name}/{program.json_path.name} (compiled the first time)")
+            name = f"{program.json_path.parent.name}/{program.json_path.name}"
+            waits.enter_context(announced(f"loading {name} (compiled the first time)", "sa-atp switch"))
             server.push(program.p4info(), program.device_config(), program.cookie)
         loop = SwitchLoop(
             device,

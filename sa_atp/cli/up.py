@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.waiting import waiting
+from sa_atp.basics.waiting import nothing_waited_for
 from sa_atp.cli.parts import metrics_option
 from sa_atp.cli.ps import checked_seconds, checked_slots
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
@@ -119,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
             stragglers=True,
             shares=not options.no_shm,
         )
-        with waiting("waiting for the switch and the parameter server, which compile the first time"):
+        with nothing_waited_for():  # the group says for which process
             server = "udp://{}:{}".format(*cluster.ready())
         environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": options.job}
         if options.log is not None:
@@ -128,12 +128,14 @@ def run(options: argparse.Namespace) -> int:
             environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
         try:
             if command:
-                status = run_command(command, environment, cluster.processes)
+                with nothing_waited_for():
+                    status = run_command(command, environment, cluster.processes)
                 _tell_stragglers(cluster)
                 return status
             say("every program also needs its rank, SA_ATP_RANK or torchrun's RANK; Ctrl-C ends this")
             _announce(environment, cluster, logs, build if options.json else None)
-            stay(cluster.processes)
+            with nothing_waited_for():
+                stay(cluster.processes)
         except KeyboardInterrupt:
             _tell_stragglers(cluster)
             if command:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.waiting import nothing_waited_for
 
 if TYPE_CHECKING:
     from sa_atp.net.watching.looking import View
@@ -44,12 +45,13 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--every {every_s:g}: expected a number of seconds from 0.05 on")
     looks = _looks(options.ps, every_s, once=options.once)
     try:
-        if options.json:
-            _print_json(looks)
-        elif is_screen and not options.once:
-            _show(console, looks)
-        else:
-            _print_lines(console, looks, as_tables=options.once)
+        with nothing_waited_for():
+            if options.json:
+                _print_json(looks)
+            elif is_screen and not options.once:
+                _show(console, looks)
+            else:
+                _print_lines(console, looks, as_tables=options.once)
     except KeyboardInterrupt:
         return 0  # the usual end
     if not options.once:

@@ -4,7 +4,9 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-PROBE_TIMEOUT_S = 60.0  # importing PyTorch from a cold disk takes some
+PROBE_TIMEOUT_S = 300.0  # importing PyTorch on a busy machine with a cold disk takes minutes
+NO_ANSWER = "no answer"
+TRY_AGAIN = "it may be there: try again when the machine is less busy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,6 +17,11 @@ class Finding:
     """What is there, or why it does not work."""
     how: str = ""
     """How to get it, where it is missing."""
+
+
+def remedy(said: str, how: str) -> str:
+    """Returns how to get what an attempt did not find: `how`, unless it had no answer and so says nothing of that."""
+    return TRY_AGAIN if said.startswith(NO_ANSWER) else how
 
 
 def attempt(command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple[bool, str]:
@@ -29,7 +36,7 @@ def attempt(command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple
     except OSError as error:
         return False, error.strerror or str(error)
     except subprocess.TimeoutExpired:
-        return False, f"no answer in {timeout_s:.0f} s"
+        return False, f"{NO_ANSWER} in {timeout_s:.0f} s"
     said = (done.stdout if done.returncode == 0 and done.stdout.strip() else done.stderr or done.stdout).strip()
     if done.returncode < 0:
         return False, f"ended by signal {-done.returncode}"

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass
 
 from sa_atp.basics import needs
-from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.doctor.finding import Finding, attempt, remedy
 
 OLDEST_PYTHON = (3, 11)
 
@@ -78,7 +78,7 @@ def package(wanted: Package) -> Finding:
     """Tries a package. If it fails, versions that do not go together explain it better than its error."""
     ok, said = attempt([sys.executable, "-W", "ignore", "-c", wanted.code])
     odds = None if ok else needs.at_odds(wanted.name)
-    said, how = odds or (said, needs.how_to_install(wanted.name))
+    said, how = odds or (said, remedy(said, needs.how_to_install(wanted.name)))
     return Finding(name=wanted.finding or wanted.name, ok=ok, detail=said, how=how)
 
 
@@ -88,7 +88,9 @@ def program(wanted: needs.Program) -> Finding:
         return Finding(name=wanted.name, ok=False, detail=f"not on PATH, for {wanted.use}", how=wanted.how)
     ok, said = attempt([str(path), *wanted.version], timeout_s=20.0) if wanted.version else (True, "")
     tells = not ok or (wanted.version and wanted.name not in WITHOUT_VERSION_LINE)
-    return Finding(name=wanted.name, ok=ok, detail=f"{path} ({said})" if tells else str(path), how=wanted.how)
+    return Finding(
+        name=wanted.name, ok=ok, detail=f"{path} ({said})" if tells else str(path), how=remedy(said, wanted.how)
+    )
 
 
 def torch() -> list[Finding]:
@@ -100,7 +102,7 @@ def torch() -> list[Finding]:
     ok, said = attempt([sys.executable, "-W", "ignore", "-c", code])
     version, *gpus = said.split("|") if ok else [said]
     return [
-        Finding(name="torch", ok=ok, detail=version, how=needs.how_to_install("torch")),
+        Finding(name="torch", ok=ok, detail=version, how=remedy(said, needs.how_to_install("torch"))),
         Finding(
             name="gpu", ok=bool(gpus), detail=", ".join(gpus) or "none that PyTorch can use",
             how="not needed: training runs on the CPU",

@@ -23,6 +23,8 @@ from pygments.util import ClassNotFound
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
 
+from sa_atp.basics.waiting import waiting
+
 LINK = re.compile(r"\]\(([^)\s#]+)")
 NEW_LINE = "\n"
 LONGEST = 30000  # bytes of a file that is shown
@@ -143,7 +145,8 @@ def _fenced(text: str, name: str) -> str:
 
 if __name__ == "__main__":
     try:
-        pages = build(Path(sys.argv[1]), Path(sys.argv[2]))
+        with waiting("building the site", "[docs]"):
+            pages = build(Path(sys.argv[1]), Path(sys.argv[2]))
     except (SphinxError, OSError) as error:
         sys.exit(f"[docs] {error}")
     print(f"{pages} pages: {Path(sys.argv[2]).resolve() / 'index.html'}")

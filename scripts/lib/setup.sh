@@ -16,7 +16,10 @@ LOCK_WAIT_S=1800
 PATIENCE_S=5 # without a line of output
 LARGE_MB=20 # size of a file to fetch from which on a line announces it
 
-say() { printf '[setup] %s\n' "$*" >&2; }
+say() {
+    printf '[setup] %s\n' "$*" >&2
+    TOLD=$SECONDS
+}
 
 # fail MESSAGE [STATUS]: one line and the end; 3 means that a part is missing (as for sa-atp)
 fail() {
@@ -87,7 +90,7 @@ lock() {
     exec 9<"$(dirname "$VENV")"
     flock -n 9 && return
     say "another setup is running here: waiting for it"
-    flock -w "$LOCK_WAIT_S" 9 || fail "the other setup did not end in $((LOCK_WAIT_S / 60)) minutes"
+    watched flock -w "$LOCK_WAIT_S" 9 || fail "the other setup did not end in $((LOCK_WAIT_S / 60)) minutes"
 }
 
 unlock() { exec 9<&-; }
@@ -147,26 +150,31 @@ quietly() {
 }
 
 # watched COMMAND...: keeps a command's output in LOG, announces large files that pip is about to fetch, and says now and then what
-# takes so long.
+# takes so long, whether the command prints lines meanwhile or not.
 watched() {
     local line="" last="" began=$SECONDS status
-    LOG=""
+    LOG="" TOLD=$SECONDS
     while true; do
-        IFS= read -r -t "$PATIENCE_S" line
+        IFS= read -r -t 1 line
         status=$?
-        if [[ $status -gt 128 ]]; then # a time-out
+        if [[ $status -gt 128 ]]; then # a time-out, with a part of a line
             LOG+="$line"
-            say "still at it, after $((SECONDS - began)) s${last:+: $last}"
-            continue
-        fi
-        [[ $status == 0 ]] || break
-        last="${line#"${line%%[! ]*}"}"
-        [[ ${#last} -le 60 ]] || last="${last:0:60}..."
-        LOG+="$line"$'\n'
-        if [[ $line =~ ^\ *Downloading\ ([^ ]+)\ (\(([0-9]+)[0-9.]*\ (MB|GB)\)) ]]; then
-            [[ ${BASH_REMATCH[4]} == MB && ${BASH_REMATCH[3]} -lt $LARGE_MB ]] ||
+        elif [[ $status == 0 ]]; then
+            LOG+="$line"$'\n'
+            line="${line#"${line%%[! ]*}"}"
+            if [[ $line =~ ^Downloading\ ([^ ]+)\ (\(([0-9]+)[0-9.]*\ (MB|GB)\)) ]] &&
+                [[ ${BASH_REMATCH[4]} == GB || ${BASH_REMATCH[3]} -ge $LARGE_MB ]]; then
                 say "fetching ${BASH_REMATCH[1]##*/} ${BASH_REMATCH[2]}"
+            fi
+            # pip draws bars, and tells of old releases that go before the part that takes long
+            if [[ -n $line && ! $line =~ ━|ninstall|existing ]]; then
+                last=": $line"
+                [[ ${#line} -le 60 ]] || last=": ${line:0:60}..."
+            fi
+        else
+            break
         fi
+        if [[ $((SECONDS - TOLD)) -ge $PATIENCE_S ]]; then say "still at it, after $((SECONDS - began)) s$last"; fi
     done < <("$@" 2>&1)
     wait $!
 }
@@ -213,7 +221,7 @@ usable_python() {
 # apt_install PACKAGE...: installs Debian packages, without recommended ones
 apt_install() {
     local apt=(env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
-    "${apt[@]}" install --no-install-recommends "$@" >/dev/null 2>&1 && return
+    watched "${apt[@]}" install --no-install-recommends "$@" && return
     quietly "apt-get update" "${apt[@]}" update
     quietly "apt-get install $*" "${apt[@]}" install --no-install-recommends "$@"
 }

@@ -18,7 +18,7 @@ from sa_atp.basics.folders import cache_folder
 from sa_atp.cli import main
 from sa_atp.doctor import machine, project, software
 from sa_atp.doctor.commands import commands, offered
-from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.doctor.finding import TRY_AGAIN, Finding, attempt, remedy
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.loading import load
@@ -163,6 +163,7 @@ def test_a_program_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_attempts_end(tmp_path: Path) -> None:
     assert attempt(["sleep", "600"], timeout_s=0.1) == (False, "no answer in 0 s")
+    assert (remedy("no answer in 0 s", "install it"), remedy("not found", "install it")) == (TRY_AGAIN, "install it")
     assert attempt([str(tmp_path / "nothing")]) == (False, "not found")
     assert attempt([str(tmp_path)]) == (False, "Permission denied")
 

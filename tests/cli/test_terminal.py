@@ -92,6 +92,20 @@ def test_a_command_says_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys:
     assert capsys.readouterr().err == ""  # nothing is waited for
 
 
+def test_many_short_waits_are_no_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting.waiting("compiling"):
+        begun = waiting._waits.said_at
+        with waiting.waiting("compiling a part"):
+            pass
+        assert waiting._waits.said_at == begun
+        with waiting.nothing_waited_for():
+            monkeypatch.setattr(waiting, "SILENCE_S", 0.0)
+            time.sleep(3 * waiting.LOOK_EVERY_S)
+            assert capsys.readouterr().err == ""
+            monkeypatch.undo()
+        assert waiting._waits.said_at > begun  # what follows has only begun
+
+
 # --- tables ---------------------------------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -143,6 +144,15 @@ def test_without_a_build_for_the_cpu_it_says_what_comes_and_how_large_it_is(chec
         "[setup] fetching large-1.whl (1.2 GB)",
     ]
     assert (checkout.root / "log").read_text().count("torch==") == 0
+
+
+def test_what_takes_long_is_said_though_pip_prints_lines() -> None:
+    """What pip says of the large part is said, not its bars and what it says of old releases."""
+    printed = r"Installing collected packages: torch\n ━━━━ 3.0/3.0 kB\n  Attempting uninstall: six\n"
+    script = f"source {ROOT}/scripts/lib/setup.sh; PATIENCE_S=0; watched printf '{printed}'"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    said = re.sub(r"after \d+ s", "after 0 s", done.stderr)
+    assert said == "[setup] still at it, after 0 s: Installing collected packages: torch\n" * 3
 
 
 class Index(SimpleHTTPRequestHandler):

@@ -17,7 +17,7 @@ def add(subparsers: Any) -> None:
                         help="two or more folders that `sa-atp run --out DIR` has written")  # fmt: skip
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write one page, with figures side by side")
     parser.add_argument("--json", action="store_true", help="print the comparison as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="reading the runs")
 
 
 def run(options: argparse.Namespace) -> int:

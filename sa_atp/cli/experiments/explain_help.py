@@ -35,7 +35,7 @@ def add(subparsers: Any) -> None:
                         help="a .png, .svg or .pdf file (default: RUN/figures/help-POLICY-STEP.png)")  # fmt: skip
     parser.add_argument("--all", action="store_true", help=f"print all decisions, not only the first {MOST_SHOWN}")
     parser.add_argument("--json", action="store_true", help="print one JSON object, and draw nothing without --picture")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="reading the logs")
 
 
 def run(options: argparse.Namespace) -> int:

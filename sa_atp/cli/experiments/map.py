@@ -29,7 +29,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="Dask scheduler whose workers run them, for example tcp://HOST:8786")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="loading packages")
 
 
 def run(options: argparse.Namespace) -> int:

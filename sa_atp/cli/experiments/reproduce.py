@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--steps", type=int, metavar="N",
                         help="steps of each run (default: those of its setting)")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the numbers as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="loading packages")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -49,7 +49,7 @@ def add(subparsers: Any) -> None:
                         "last one")  # fmt: skip
     metrics_option.add(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object")
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, waits="loading packages")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -142,6 +142,8 @@ def print_paths(folder: Path, written: Sequence[Path]) -> None:
     page = next((path for path in written if path.name == "report.html"), None)
     figures = [path.name for path in written if path.suffix == ".png"]
     data = [path.name for path in written if path.suffix not in (".png", ".html")]
-    print(f"Report:   {page}")
-    print(f"Figures:  {folder}/: {', '.join(figures)}")
+    if page is not None:
+        print(f"Report:   {page}")
+    if figures:
+        print(f"Figures:  {folder}/: {', '.join(figures)}")
     print(f"Data:     {folder}/: {', '.join(data)}")

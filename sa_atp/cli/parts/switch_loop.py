@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 
+from sa_atp.basics.waiting import nothing_waited_for
 from sa_atp.cli.parts import metrics_option
 from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.switch_process.process import SwitchLoop
@@ -31,7 +32,8 @@ def serve(
     ):
         freeze_loaded_objects()
         print(json.dumps({"ready": True, "grpc": grpc, "udp": udp, "metrics": served}), flush=True)
-        loop.run()
+        with nothing_waited_for():
+            loop.run()
     dropped = [each.total() for each in loop.drops()]
     arrived, left, lost = loop.packet_counts()
     loop.close()

@@ -81,9 +81,11 @@ def run(
     by_packets = any(network_of(plan, policy) == "packets" for policy in plan.run.policies)
     count = (1 if plan.topology.kind == "star" else 1 + plan.topology.racks) if by_packets else 0
     if by_packets:
-        progress("loading the switch program")
+        progress("loading the switch program (compiled the first time)")
     with contextlib.ExitStack() as processes:
         switches = _switches(plan, count, processes) if by_packets else ()
+        progress(f"loading the model {plan.job.model} and its data")  # PyTorch takes seconds
+        make_workload(plan, 0)
         runs = []
         for repetition, policy in plan.run.turns() if turns is None else turns:
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
@@ -101,7 +103,9 @@ def run(
 def _switches(plan: Plan, count: int, processes: contextlib.ExitStack) -> Sequence[Forwarder]:
     if plan.switch.program == SWITCH:
         path = artefacts.program(plan.lanes, plan.contribution_bits).json_path
-        return [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
+        pipelines = [Pipeline.from_file(path, cache=cache_folder()) for _ in range(count)]
+        pipelines[0].compile()  # all of them have the same code
+        return pipelines
     program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[plan.switch.program], plan.lanes))
     return [processes.enter_context(ModelForwarder(program)) for _ in range(count)]
 

@@ -16,6 +16,7 @@ from sa_atp.basics import terminal
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.folders import cache_folder
+from sa_atp.basics.waiting import waiting
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import contribution
 from sa_atp.lab.bench.allreduce import payload_share
@@ -107,6 +108,8 @@ def run(options: argparse.Namespace) -> int:
 def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     pipeline = Pipeline.from_file(artefacts.program(request.lanes).json_path, cache=cache_folder())
+    with waiting("compiling the switch program, or loading it from the cache"):
+        pipeline.compile()
     rows: list[LossRow] = []
     for loss in losses:
         print(f"sa-atp: loss {loss:g}", file=sys.stderr, flush=True)

@@ -54,8 +54,8 @@ class TerminalProgress(Progress):
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bar.start()
-        else:
-            self._open.enter_context(waiting.told(self._tell))
+        is_bar = self._console.is_terminal
+        self._open.enter_context(waiting.nothing_waited_for() if is_bar else waiting.told(self._tell))
         return self
 
     def __exit__(

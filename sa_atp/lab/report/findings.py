@@ -301,7 +301,10 @@ def what_ran(result: RunResult) -> str:
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""
     shares = ", by shared memory" if any(run.shares_memory for run in result.runs) else ""
     jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
+    networks = (result.manifest.get("networks") or {}).values()
     switch = f"{result.switch} switch with {result.plan.lanes} lanes{shares}"
+    if networks and set(networks) == {"flows"}:
+        switch = "flows in place of packets"
     return (
         f"{jobs}{plural(topology.workers, 'worker')}, {topology.kind} topology, {result.backend} backend, "
         f"{switch}, {devices}{plural(result.plan.run.steps, 'step')}{again}"

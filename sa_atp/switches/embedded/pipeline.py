@@ -210,6 +210,11 @@ class Pipeline:
         """The address of the compiled program, for compiled callers: int64 (*)(int64 address of the frame's words)."""
         return program_cache.address_of(self._process)
 
+    def compile(self) -> None:
+        """Compiles the program, or loads it from the cache, before the first packet does."""
+        if self._compiled:
+            program_cache.address_of(self._process)
+
     def detach_output(self) -> None:
         """Makes the next call use new buffers, so that the last output stays valid."""
         self._out = np.zeros((0, 0), np.uint8)

@@ -6,6 +6,8 @@ They need root and Mininet, and are skipped where those are missing, with a line
 import contextlib
 import csv
 import json
+import os
+import pty
 import re
 import signal
 import subprocess
@@ -120,16 +122,25 @@ def test_sums_are_right_on_two_levels_and_each_rack_sends_one_stream(tmp_path: P
 
 
 def test_the_prompt_before_and_after_the_steps(tmp_path: Path) -> None:
-    """What the prompt shows is the running network: its nodes, a command on a host, and before and after who has run."""
+    """On a terminal the prompt shows the running network: its nodes, and a command on a host before and after the run."""
     (tmp_path / "plan.toml").write_text(PLAN.format(steps=2, compute_us=2000))
     said = "nodes\nw0 echo before\nexit\nw0 echo after\nexit\n"
+    ours, theirs = pty.openpty()
     run = subprocess.Popen(
         [sys.executable, "-m", "sa_atp", "run", "plan.toml", "--cli", "--out", "out", "--set", 'run.policies=["sa-atp"]'],
-        cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
+        cwd=tmp_path, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, text=True, start_new_session=True,
     )  # fmt: skip
-    out, _ = run.communicate(said, timeout=240)
-    assert run.returncode == 0, out
+    os.close(theirs)
+    assert run.stdin is not None
+    run.stdin.write(said)
+    run.stdin.close()
+    shown = b""
+    with contextlib.suppress(OSError):  # the other side is closed
+        while more := os.read(ours, 1 << 16):
+            shown += more
+    os.close(ours)
+    out = shown.decode().replace("\r", "")
+    assert run.wait(240) == 0, out
     assert re.search(r"^leaf1 leaf2 ps s1 w0 w1 w2 *$", out, re.M), out
     first, steps, second = (out.index(text) for text in ("before\n", "sa-atp, repetition 1 of 1", "after\n"))
     assert first < steps < second

@@ -89,6 +89,14 @@ def test_names_of_devices(overrides: tuple[str, ...], backend: str, devices: str
     assert says in findings.what_ran(result) + findings.device_speed(result)
 
 
+@pytest.mark.parametrize(
+    ("networks", "is_by_flows"), [({"atp": "flows"}, True), ({"atp": "flows", "sa-atp": "packets"}, False), ({}, False)]
+)
+def test_no_switch_is_named_where_none_ran(networks: dict[str, str], is_by_flows: bool) -> None:
+    said = findings.what_ran(RunResult(small(), "here", "sim", "embedded", {"networks": networks}))
+    assert ("flows in place of packets" in said, "embedded switch" in said) == (is_by_flows, not is_by_flows)
+
+
 def test_no_policy_is_always_the_first() -> None:
     turns = list(small("run.repetitions=3", 'run.policies=["atp", "sa-atp"]').run.turns())
     assert turns == [(0, "atp"), (0, "sa-atp"), (1, "sa-atp"), (1, "atp"), (2, "atp"), (2, "sa-atp")]

@@ -1,6 +1,7 @@
 """Waiting for a process: notices name it, and its timeout counts its own CPU time."""
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,24 @@ def test_timeouts_count_cpu_time_of_computing_processes(tmp_path: Path, monkeypa
     with Group(hear) as group:
         process = program(group, COMPUTES, tmp_path)
         monkeypatch.setattr(process, "cpu_s", lambda: 0.0)  # the others have the processors
+        assert process.answer(0.5) == {"done": True}
+
+
+def test_a_process_may_wait_for_another_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for the code that it compiles, under a lock."""
+    monkeypatch.setattr(processes, "LEAST_SHARE", 0.0001)
+    heard = 0
+
+    def hear(_: str) -> None:
+        nonlocal heard
+        heard += 1
+        if heard == 20:  # later than its timeout
+            process.tell({"done": True})
+
+    with Group(hear) as group:
+        sibling = program(group, SLEEPS, tmp_path)
+        monkeypatch.setattr(sibling, "cpu_s", time.monotonic)
+        process = group.start("helper", [WAITS], tmp_path / "waits.log", program=[sys.executable, *PYTHON])
         assert process.answer(0.5) == {"done": True}
 
 

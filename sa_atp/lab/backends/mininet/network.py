@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -189,6 +190,8 @@ class MininetNetwork:
         """Gives the terminal to Mininet's prompt. Returns when the user leaves it, by `exit` or the end of the input."""
         from sa_atp.lab.backends.mininet.api import CLI, log
 
+        # Imported beside a bar, it writes through the bar, which loses lines with a carriage return, as those of hosts.
+        log.lg.handlers[0].setStream(sys.stderr)
         log.lg.setLogLevel("output")  # else answers of its commands are not shown
         try:
             CLI(self._net)

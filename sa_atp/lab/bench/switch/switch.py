@@ -14,6 +14,7 @@ from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.basics.waiting import waiting
 from sa_atp.basics.words import plural
 from sa_atp.lab.bench.switch.traffic import WORKERS
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS
@@ -179,6 +180,8 @@ def measure_pipeline(build: tuple[int, int], packets: int) -> float:
 
     members, server = hosts()
     pipeline = Pipeline.from_file(artefacts.program(*build).json_path, cache=cache_folder())
+    with waiting("compiling the switch program, or loading it from the cache"):
+        pipeline.compile()
     jobs.install(LocalWriter(pipeline), job(members, server))
     senders = [Contributions(member, server, build, BATCH_FRAGMENTS) for member in members]
     count = BATCH_FRAGMENTS * WORKERS
