@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, Rack
+from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.numbers.scattered import cut_of
 from sa_atp.protocol.packets.header import HEADER_BYTES, first_byte
@@ -103,7 +104,7 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
     two_levels = bool(rng.random() < 0.3)
     cluster = Cluster(
         pipelines if two_levels else pipelines[:1], seed=seed, links=faults(seed),
-        settings=ServerSettings(slots=slots, slots_per_job=slots),
+        settings=ServerSettings(slots=slots, slots_per_job=slots), kernels=worker_kernels() if seed % 2 else None,
     )  # fmt: skip
     workers = job_of(cluster, int(rng.integers(1, 6)))
     for _ in range(int(rng.choice((0, 0, 1, 2)))):
