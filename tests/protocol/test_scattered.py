@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers.cluster import Cluster, Reduction, reference_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,7 +19,6 @@ from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
-from tests.helpers.cluster import Cluster, Reduction, reference_sum
 
 LANES = 64
 
