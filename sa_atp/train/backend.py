@@ -225,9 +225,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         )
         return SumWork(_all([summed]))
 
-    def _keep_part(
-        self, output: torch.Tensor, everything: torch.Tensor, start: int, reduction: Reduction
-    ) -> dist.Work:
+    def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, reduction: Reduction) -> dist.Work:
         """Sums all parts, and keeps one. Args: everything: values of all parts. start: of this rank's part."""
         check_written(output)
         work = self._reduce(everything, reduction)

@@ -40,7 +40,9 @@ class SwitchReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
-        work = SumWork(self._scatter(output_tensor.detach(), pack(input_tensor), _scale(op, group.size()), group.rank()))
+        work = SumWork(
+            self._scatter(output_tensor.detach(), pack(input_tensor), _scale(op, group.size()), group.rank())
+        )
         if async_op:
             return work
         work.wait()

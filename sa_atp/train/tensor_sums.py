@@ -134,7 +134,9 @@ def scatter_in_background(
             output.copy_(values.view_as(output))
 
     if tensor.device.type == "cpu":
-        pending = _Pending(state, tensor.numel(), None, scale, True, store=store, parts=tensor.numel() // output.numel())
+        pending = _Pending(
+            state, tensor.numel(), None, scale, True, store=store, parts=tensor.numel() // output.numel()
+        )
         pending.contribute(tensor.detach().reshape(-1), weight)
         return _future_of(output, pending.done)
     stage = _stage_of(state, tensor.device)

@@ -194,7 +194,9 @@ def scattered(lanes: int) -> Scenario:
         s.data(W0, job, "claimed", f"{whose}: worker 0", seq=slot, slot=slot, bits=0b001)
         s.data(W1, job, "added", "worker 1", seq=slot, slot=slot, bits=0b010, lanes=s.falling)
         s.data(W2, job, "completed", "worker 2", seq=slot, slot=slot, bits=0b100)
-    s.data(W0, job, "answered", "worker 0 has had no result of worker 1's: it gets a whole one", seq=288, slot=288, bits=1)
+    s.data(
+        W0, job, "answered", "worker 0 has had no result of worker 1's: it gets a whole one", seq=288, slot=288, bits=1
+    )
     s.data(W0, job, "claimed", "fragment 321", seq=321, slot=321, bits=0b001)
     s.data(W1, job, "handed over", "with the resend flag", seq=321, slot=321, bits=0b010, flags=RESEND)
     s.result(job, "fanned out", "the parameter server has finished it: for worker 2", seq=321, slot=321,

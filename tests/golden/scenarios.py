@@ -34,7 +34,13 @@ EACH: dict[str, Callable[[int], Scenario]] = {
     "scattered_leaf": levels.scattered_leaf,
     "scattered_uneven": levels.scattered_uneven,
 }
-_OF_MANY = ("aggregate", "collisions", "resends", "evictions", "scattered_uneven")  # what is the same for all lanes is not repeated for 256
+_OF_MANY = (
+    "aggregate",
+    "collisions",
+    "resends",
+    "evictions",
+    "scattered_uneven",
+)  # what is the same for all lanes is not repeated for 256
 _OF_LARGE = ("evictions",)  # ... nor for 2048, where a packet is a long line
 TOFINO_LANES = min(LANE_BUILDS)  # the build that has the packets of the programs for Tofino
 

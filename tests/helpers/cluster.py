@@ -113,7 +113,12 @@ class Cluster:
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
             JoinRequest(
-                job=name, rank=rank, world_size=size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
+                job=name,
+                rank=rank,
+                world_size=size,
+                micro_batches=micro_batches,
+                help_grade=help_grade,
+                seats=seats,
                 results=results,
             ),
             SERVER,

@@ -38,7 +38,9 @@ class Scattered(Reduction):
                 at = np.flatnonzero(exponents == exponent)
                 reference, _ = reference_sum([c[part][at] for c in contributions], np.full(1 + size // 16384, exponent))
                 assert np.array_equal(integers[at], reference), f"rank {rank}"
-                assert np.array_equal(outs[rank][at], (reference * 2.0 ** -float(max(exponent, -127))).astype(np.float32))
+                assert np.array_equal(
+                    outs[rank][at], (reference * 2.0 ** -float(max(exponent, -127))).astype(np.float32)
+                )
 
 
 def values_of(rng: np.random.Generator, ranks: int, size: int) -> list[list[np.ndarray]]:

@@ -12,7 +12,13 @@ from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
-OWN_NAMES = ("world_size", "micro_batches", "help", "seats", "results")  # terms that every rank states, in fields of Join
+OWN_NAMES = (
+    "world_size",
+    "micro_batches",
+    "help",
+    "seats",
+    "results",
+)  # terms that every rank states, in fields of Join
 
 
 def stated(values: Mapping[str, Value]) -> dict[str, str]:

@@ -138,7 +138,9 @@ class JobSpec:
                 f"{1 << self.scattered_to.bit_length()}"
             )
         if self.group > MOST_SCATTERED_GROUP:
-            raise UserError(f"job {self.job}: group {self.group}: expected at most {MOST_SCATTERED_GROUP}, since scattered")
+            raise UserError(
+                f"job {self.job}: group {self.group}: expected at most {MOST_SCATTERED_GROUP}, since scattered"
+            )
 
     def _check_leaves(self) -> None:
         for port in self.leaf_ports:

@@ -139,7 +139,16 @@ SCATTERED = [
 @pytest.mark.parametrize(
     "wanted",
     [FLAT, LEAF, SPINE, LOOPED, HOSTS, *SCATTERED],
-    ids=["flat", "leaf", "spine", "with its own copies", "leaves on hosts", "scattered", "... at a leaf", "... by leaves"],
+    ids=[
+        "flat",
+        "leaf",
+        "spine",
+        "with its own copies",
+        "leaves on hosts",
+        "scattered",
+        "... at a leaf",
+        "... by leaves",
+    ],
 )
 def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
     assert jobs.install(writer, wanted) > 5

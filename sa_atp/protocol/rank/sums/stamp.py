@@ -27,9 +27,7 @@ class Stamp:
     def name(self, at: int, operation: Operation, run: Run) -> None:
         """The fragments of a run, in the rows from `at` on."""
         end = at + len(run)
-        self._seq[at:end] = (
-            operation.first_seq + operation.plan.numbers_of(np.arange(run.first, run.end))
-        ) & SEQ_MASK
+        self._seq[at:end] = (operation.first_seq + operation.plan.numbers_of(np.arange(run.first, run.end))) & SEQ_MASK
         self._exponent[at:end] = operation.exponent_of(run)
         self._tag[at:end] = operation.tag
 
@@ -86,9 +84,7 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
     return packets
 
 
-def contributions_again(
-    member: Membership, operations: Sequence[Operation], first: int, count: int
-) -> ByteRows | None:
+def contributions_again(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
     """Contributions to fragments of consecutive sequence numbers of which this rank has seen nothing but a bare result; or
     None. Where also the rank that needs the sum has missed it, nobody has it, and it is made anew. (protocol section 5.9)
 
