@@ -183,8 +183,8 @@ def scattered(lanes: int) -> Scenario:
     s = Scenario(
         "scattered",
         """
-        Results that one of three workers needs, by the slot: the others get the header alone. The parameter server gets them
-        whole, and so does who asks again.
+        Results that one of three workers needs, by the slot: the others get the header alone. The parameter server gets
+        them whole, and so does a worker that asks again.
         """,
         lanes=lanes,
         jobs=[job],
