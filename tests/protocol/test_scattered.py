@@ -14,9 +14,9 @@ from sa_atp.lab.simulator.world import SERVER_IP, Rack
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.numbers.scattered import cut_of
-from sa_atp.protocol.packets.header import HEADER_BYTES, first_byte
+from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.message_fields import Results
-from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -158,7 +158,8 @@ def test_a_bare_result_of_what_one_needs_completes_nothing(pipelines: list[Pipel
     cluster = Cluster(pipelines[:1])
     workers = job_of(cluster, 2)
     down = cluster.world.links_of[workers[0].host.endpoint.address[0]][1]
-    deliver, cut = down.deliver, []
+    deliver = down.deliver
+    cut: list[bytes] = []
 
     def bare(frame: bytes) -> None:
         is_full = frame[42:43] == bytes([first_byte(Kind.RESULT)]) and len(frame) > 42 + HEADER_BYTES
