@@ -17,18 +17,21 @@ control Readdress(inout headers_t hdr, in bit<16> copy) {
         hdr.ipv4.dst = to_ip;
         hdr.udp.dst_port = to_udp_port;
     }
+#ifdef HAS_BARE_RESULTS
+    // As `send`, for a receiver that needs no values: the header alone says that the sum is complete. (protocol section 5.9)
     action send_bare(mac_t from_mac, ip_t from_ip, bit<16> from_udp_port, mac_t to_mac, ip_t to_ip, bit<16> to_udp_port) {
         send(from_mac, from_ip, from_udp_port, to_mac, to_ip, to_udp_port);
         hdr.lanes.setInvalid();
         hdr.udp.bytes = BARE_UDP_BYTES;
         hdr.ipv4.total_bytes = IPV4_HEADER_BYTES + BARE_UDP_BYTES;
     }
+#endif
     table addresses {
         key = {
             hdr.sa.job: exact @name("job");
             copy:       exact @name("copy");
         }
-        actions = { send; send_bare; @defaultonly NoAction; }
+        actions = { send; SEND_BARE @defaultonly NoAction; }
         const default_action = NoAction();
         size = 4096;
     }

@@ -20,7 +20,9 @@ const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<16> ETHERTYPE_ARP  = 0x0806;
 const bit<8>  PROTOCOL_UDP   = 17;
 
+#ifdef HAS_BARE_RESULTS
 const bit<16> IPV4_HEADER_BYTES = 20;
+#endif
 const bit<16> UDP_HEADER_BYTES  = 8;
 const bit<16> BARE_UDP_BYTES    = UDP_HEADER_BYTES + SA_HEADER_BYTES;
 const bit<16> LANES_UDP_BYTES   = BARE_UDP_BYTES + 4 * LANES;

@@ -30,13 +30,6 @@ parser EgressParser(packet_in packet, out headers_t hdr, out meta_t meta, out eg
         packet.extract(hdr.ipv4);
         packet.extract(hdr.udp);
         packet.extract(hdr.sa);
-        transition select(standard.egress_rid[10:10]) {  // of the copy numbers of bare results
-            1:       bare;
-            default: accept;
-        }
-    }
-    state bare {
-        packet.advance(32 * LANES);
         transition accept;
     }
 }

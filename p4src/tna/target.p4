@@ -65,6 +65,8 @@
 // Egress gets nothing but bytes. The bridge header tells it what the parser found, so that it need not find out again.
 #define BEFORE_ETHERNET packet.extract(standard); packet.advance(PORT_METADATA_SIZE); hdr.bridge.setValid();
 #define TELL_EGRESS(what) hdr.bridge.layers = what;
+// What the parser does not take apart egress cannot leave out: lanes pass as they are, so there are no bare results.
+#define SEND_BARE
 // To the parser the frame check sequence is data: in a frame that is up to four bytes too short it would be taken for lanes.
 // So its last bit decides between two ways that come to the same: the parser has to have it, or drops the packet.
 #define AFTER_LANES select(packet.lookahead<bit<32>>()[0:0]) { 0: end; 1: other_end; }

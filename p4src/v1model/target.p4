@@ -50,6 +50,8 @@ typedef bit<9> PortId_t;  // TNA's name
 // Headers are verified between parser and ingress (sa_atp.p4), and egress gets them as ingress left them.
 #define BEFORE_ETHERNET
 #define TELL_EGRESS(what)
+#define HAS_BARE_RESULTS
+#define SEND_BARE send_bare;
 #define AFTER_LANES end;
 #define OTHER_END
 #define VERIFIER

@@ -18,8 +18,6 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-import numpy as np
-
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
@@ -33,6 +31,7 @@ from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise
+from sa_atp.net.scattering import Scattering
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.sockets import mtu
@@ -184,7 +183,7 @@ def parse_address(text: str, *, lowest_port: int = 1, usual_port: int = UDP_PORT
         raise UserError(f"address {text!r}: the host {match[1]!r} is not known") from None
 
 
-class Communicator(Asking):
+class Communicator(Asking, Scattering):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(
@@ -260,34 +259,7 @@ class Communicator(Asking):
             sum_.future.result()
         return sum_
 
-    def reduce_scatter(self, array: Any, *, scale: float = 1.0) -> Values:
-        """Sums an array over all ranks, of which each gets a part: of N ranks, rank r the r-th of N equal parts.
-
-        In a job whose results are scattered, see `connect`. The array must not change meanwhile, and is not replaced.
-
-        Args: array, scale: as for `all_reduce`; the array's size must be a multiple of the number of ranks.
-        Returns: float32[size / N], in the array's flat order.
-        Raises: as `all_reduce`.
-        """
-        sum_ = self._wait_for(lambda: self._part_of(array, scale, measured=True))
-        return np.empty(0, np.float32) if sum_ is None else sum_.out
-
-    def reduce_scatter_async(self, array: Any, *, scale: float = 1.0, measured: bool = True) -> "Future[Values]":
-        """Like `reduce_scatter`, in the background. The array must not be touched until the future is done."""
-        sum_ = self._part_of(array, scale, measured=measured)
-        if sum_ is not None:
-            return sum_.future
-        nothing: Future[Values] = Future()
-        nothing.set_result(np.empty(0, np.float32))
-        return nothing
-
-    def _part_of(self, array: Any, scale: float, *, measured: bool) -> Sum | None:
-        """Starts a sum of which this rank gets a part; None: the array is empty."""
-        if not self.membership.scatters:
-            raise UserError('reduce_scatter is for jobs that were joined with results="scattered"')
-        values, _ = flat_float32(array)
-        if not values.size:
-            return None
+    def _start(self, values: Values, scale: float, *, measured: bool) -> Sum:
         sum_ = self._new_sum(values.size, None, None, scale, measured=measured)
         self._call(lambda: self._session.begin(sum_, None, now_us(), values))
         return sum_

@@ -18,6 +18,7 @@ from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.spec import UDP_PORT
+from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -47,13 +48,16 @@ class Cluster:
         settings: ServerSettings | None = None,
         limits: WorkerLimits | None = None,
         ttl_ticks: int = 50,
+        kernels: Kernels | None = None,
     ) -> None:
+        self.kernels = kernels
         self.world = World(
             seed=seed,
             pipelines=list(pipelines),
             links=links or LinkSettings(),
             settings=settings or ServerSettings(),
             ttl_ticks=ttl_ticks,
+            kernels=kernels,
         )
         self.clock = self.world.clock
         self.limits = limits
@@ -126,6 +130,7 @@ class Cluster:
             self.world.random,
             joined=joined,
             limits=self.limits,
+            kernels=self.kernels,
         )
 
     def run(self, until: Callable[[], bool], seconds: float = 60.0) -> None:

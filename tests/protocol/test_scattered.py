@@ -4,20 +4,21 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers.cluster import Cluster, Reduction, reference_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, Rack
+from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.numbers.scattered import cut_of
-from sa_atp.protocol.packets.header import HEADER_BYTES, first_byte
+from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.message_fields import Results
-from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
-from tests.helpers.cluster import Cluster, Reduction, reference_sum
 
 LANES = 64
 
@@ -105,7 +106,7 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
     two_levels = bool(rng.random() < 0.3)
     cluster = Cluster(
         pipelines if two_levels else pipelines[:1], seed=seed, links=faults(seed),
-        settings=ServerSettings(slots=slots, slots_per_job=slots),
+        settings=ServerSettings(slots=slots, slots_per_job=slots), kernels=worker_kernels() if seed % 2 else None,
     )  # fmt: skip
     workers = job_of(cluster, int(rng.integers(1, 6)))
     for _ in range(int(rng.choice((0, 0, 1, 2)))):
@@ -157,7 +158,8 @@ def test_a_bare_result_of_what_one_needs_completes_nothing(pipelines: list[Pipel
     cluster = Cluster(pipelines[:1])
     workers = job_of(cluster, 2)
     down = cluster.world.links_of[workers[0].host.endpoint.address[0]][1]
-    deliver, cut = down.deliver, []
+    deliver = down.deliver
+    cut: list[bytes] = []
 
     def bare(frame: bytes) -> None:
         is_full = frame[42:43] == bytes([first_byte(Kind.RESULT)]) and len(frame) > 42 + HEADER_BYTES

@@ -246,8 +246,12 @@ def through_switch(rank: int, world_size: int) -> dict[str, int]:
     group: Any = dist.group.WORLD
     sent: dict[str, int] = {}
 
+    def fragments() -> int:
+        states = (group.state, group.state.scattered)
+        return sum(state.communicator.stats().fragments_sent for state in states)
+
     def count(name: str) -> None:
-        sent[name] = group.state.communicator.stats().fragments_sent - sum(sent.values())
+        sent[name] = fragments() - sum(sent.values())
 
     dist.all_reduce(torch.ones(1000))
     count("all_reduce of float32")
@@ -261,7 +265,7 @@ def through_switch(rank: int, world_size: int) -> dict[str, int]:
     model = DistributedDataParallel(nn.Linear(50, 20))
     before = sum(sent.values())
     model(torch.ones(1, 50)).sum().backward()
-    sent["DDP without a hook"] = group.state.communicator.stats().fragments_sent - before
+    sent["DDP without a hook"] = fragments() - before
     return sent
 
 
@@ -297,6 +301,7 @@ def fsdp(rank: int, world_size: int, *, mode: str, device: str = "cpu") -> list[
         losses[step] = loss.detach()
     dist.all_reduce(losses)
     if state is not None:
-        assert state.communicator.stats().fragments_sent > 0
+        communicator = (state.scattered if mode == "switch" else state).communicator
+        assert communicator.stats().fragments_sent > 0
         state.close()
     return [float(loss) / world_size for loss in losses]

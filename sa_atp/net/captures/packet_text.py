@@ -22,6 +22,7 @@ KIND_TEXTS = {first_byte(kind): f"{kind.name:<{max(len(each.name) for each in Ki
 CONTROL = first_byte(Kind.CONTROL)
 IS_KNOWN = np.isin(np.arange(256), list(KIND_TEXTS))
 HAS_LANES = np.isin(np.arange(256), [first_byte(kind) for kind in WITH_LANES])
+_RESULT = first_byte(Kind.RESULT)  # it may have no lanes all the same (protocol section 5.9)
 # by the byte of flags
 FLAG_TEXTS = [",".join(f.name or "" for f in sorted(Flag, reverse=True) if byte & f) or "-" for byte in range(256)]
 _BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
@@ -35,7 +36,8 @@ def looks_like_sa_atp(first: AnyIntegers, sizes: Lengths, behind: AnyIntegers) -
 
     Args: first: their first bytes; sizes: of the datagrams; behind: the bytes that follow the headers.
     """
-    expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES), np.isin(sizes, _BARE_SIZES))
+    is_bare = np.isin(sizes, _BARE_SIZES)
+    expected = np.where(HAS_LANES[first], np.isin(sizes, _LANE_SIZES) | (is_bare & (first == _RESULT)), is_bare)
     is_control = first == CONTROL
     found: Mask = np.where(is_control, (sizes > HEADER_BYTES) & (behind == ord("{")), expected) & IS_KNOWN[first]
     return found
@@ -49,7 +51,8 @@ def contributions_of(first: AnyIntegers, sizes: Lengths) -> Numbers:
     found = np.full(len(sizes), CONTRIBUTION_BITS, np.int64)
     for lanes, bits in WIDE_BUILDS:
         size = np.where(HAS_LANES[first], size_of(Kind.DATA, lanes, bits), header_bytes(bits))
-        found[(sizes == size) & (first != CONTROL)] = bits
+        is_bare_result = (first == _RESULT) & (sizes == header_bytes(bits))
+        found[((sizes == size) | is_bare_result) & (first != CONTROL)] = bits
     return found
 
 

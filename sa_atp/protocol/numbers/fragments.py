@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
     skip: int  # numbers before it
     first: int  # position of the first in the operation
-    count: int
+    length: int
 
 
 class Run(NamedTuple):

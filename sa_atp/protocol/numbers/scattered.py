@@ -79,15 +79,15 @@ class ScatteredPlan(Plan):
         return self.part_fragments
 
     @cached_property
-    def data_fragments(self) -> int:  # type: ignore[override]
+    def data_fragments(self) -> int:
         return self.ranks * self.part_fragments
 
     @cached_property
-    def chunks(self) -> int:  # type: ignore[override]
+    def chunks(self) -> int:
         return -(-self.data_fragments // self.chunk_fragments)
 
     @cached_property
-    def span(self) -> int:  # type: ignore[override]
+    def span(self) -> int:
         return self.attempt_fragments
 
     def values_of(self, chunk: int) -> tuple[int, int]:
@@ -111,7 +111,7 @@ class ScatteredPlan(Plan):
         return -(-self.scale_fragments // self._scales)
 
     @cached_property
-    def numbers(self) -> int:  # type: ignore[override]
+    def numbers(self) -> int:
         return self.cut.block * (self._scale_blocks - (-self.part_fragments // self.cut.stretch))
 
     def _width(self, block: int) -> int:

@@ -14,6 +14,7 @@ from enum import Enum
 
 import numpy as np
 
+from sa_atp.basics.arrays import Mask, Seqs
 from sa_atp.protocol.help.ledger import Ledger
 from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.job.errors import describe_ranks
@@ -23,7 +24,7 @@ from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
-from sa_atp.protocol.numbers.scattered import scattered_plan_of
+from sa_atp.protocol.numbers.scattered import cut_of, scattered_plan_of
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import Alive, Failure, Welcome
 from sa_atp.protocol.packets.datagrams import Address
@@ -318,6 +319,15 @@ class Job:
             results=self.results,
             may_scatter=may_scatter,
         )
+
+    def needs(self, rank: int, seqs: Seqs) -> Mask:
+        """bool[n]: whether a rank needs the values of results; where not, a bare one tells it all. (section 5.9)"""
+        cut = cut_of(self.world_size, self.slot_count) if self.results is Results.SCATTERED else None
+        if cut is None:
+            return np.ones(len(seqs), bool)
+        part = seqs // cut.stretch % cut.places
+        found: Mask = (part == rank) | (part >= self.world_size)
+        return found
 
     def _plan_of(self, values: int) -> Plan | None:
         """The plan of an operation of so many values, as a rank has said; None: there is none."""

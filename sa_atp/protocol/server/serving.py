@@ -1,5 +1,7 @@
 """Sends results to ranks, and recalls those that the server lacks from other ranks. (protocol section 5.7)"""
 
+import itertools
+
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Seqs
@@ -42,7 +44,13 @@ class Serving:
         if len(stored.seqs):
             job.stats.served += len(stored.seqs)
             packets = result_packets(job, stored, Flag.FROM_PS)
-            self._out.add_results(key, job.members[rank].address, stored.seqs, packets)
+            needs = job.needs(rank, stored.seqs)
+            # in order, because the last one of a batch says that the rest is lost
+            edges = [0, *(np.flatnonzero(np.diff(needs)) + 1).tolist(), len(needs)]
+            for start, end in itertools.pairwise(edges):
+                size = packets.shape[1] if needs[start] else header_bytes(job.contribution_bits)
+                rows = np.ascontiguousarray(packets[start:end, :size])
+                self._out.add_results(key, job.members[rank].address, stored.seqs[start:end], rows)
         return len(stored.seqs) + int(waits.sum())
 
     def fetch(self, job: Job, rank: int, asked: Fetch) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from sa_atp.basics.arrays import Mask
 from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.packets.control import Fetch, decode_request
 from sa_atp.protocol.packets.spec import HEADER_BYTES
 from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS, MAX_PATIENCE_US, QUICK_TRIES, Fetching
@@ -27,6 +28,7 @@ class Missing:
     first_seq: int = 1000
     pending: Mask = field(default_factory=lambda: np.ones(FRAGMENTS, bool))
     index: int = 0
+    plan: Plan = field(default_factory=lambda: plan_of(FRAGMENTS * 64, 64))
 
     def oldest_pending(self) -> int | None:
         found = np.flatnonzero(self.pending)

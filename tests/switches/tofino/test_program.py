@@ -65,7 +65,7 @@ def test_the_entries_of_a_job_fit_its_tables(program: tofino.TofinoProgram) -> N
     for entry in job_entries.entries(job):
         assert encode(entry, schema).table_entry.table_id  # which fails where a field or a parameter does not exist
     assert (tofino.LOOP_PORTS[program.chip], job_entries.OWN_COPY) in {
-        (r.port, r.instance) for r in job_entries.group(job).replicas
+        (r.port, r.instance) for r in job_entries.groups(job)[0].replicas
     }
 
 

@@ -142,7 +142,7 @@ class Receiver:
                 number = (seq + start - operation.first_seq) & SEQ_MASK
                 for piece in operation.plan.pieces(number, end - start):
                     if not operation.is_done():
-                        rows = slice(start + piece.skip, start + piece.skip + piece.count)
+                        rows = slice(start + piece.skip, start + piece.skip + piece.length)
                         values = None if lanes is None else lanes[rows]
                         news += self._take_part(operation, piece, int(head["exponent"]), values, now_us)
             start = end
@@ -153,7 +153,7 @@ class Receiver:
             if lanes is not None:
                 fresh, sent_us = operation.on_results(piece.first, exponent, lanes)
             elif isinstance(operation, ScatteredOperation):
-                fresh, sent_us = operation.on_bare(piece.first, piece.count, exponent)
+                fresh, sent_us = operation.on_bare(piece.first, piece.length, exponent)
             else:
                 return 0
         except (NotFinite, Changed) as problem:

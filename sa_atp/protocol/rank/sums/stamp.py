@@ -121,5 +121,5 @@ def _among(operation: Operation, first: int, count: int) -> Iterator[tuple[int, 
     begin = serial_distance(operation.first_seq, first)
     start, end = max(0, begin), min(begin + count, operation.plan.numbers)
     for piece in operation.plan.pieces(start, max(0, end - start)):
-        for n in range(piece.count):
+        for n in range(piece.length):
             yield start + piece.skip + n, piece.first + n
