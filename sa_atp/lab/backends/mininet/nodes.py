@@ -9,6 +9,7 @@ Both switches take the same parameters and serve P4Runtime; `sa-atp ps` or `sa-a
     print(s1.grpc)                                             # their P4Runtime address
 """
 
+import contextlib
 import sys
 import tempfile
 import time
@@ -19,6 +20,7 @@ from typing import Any, Self
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import SaAtpError
+from sa_atp.basics.waiting import waiting
 from sa_atp.lab.backends.mininet.api import Host, Switch
 from sa_atp.lab.backends.mininet.cgroups import CpuGroup
 from sa_atp.lab.backends.mininet.parts import BMV2
@@ -126,7 +128,11 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
     def batchStartup(cls, switches: Sequence[Self], run: object = None) -> Sequence[Self]:  # noqa: N802
         """Waits until the switches answer. Raises: ProcessError: one has ended; the message says why."""
         for switch in switches:
-            switch.wait_ready()
+            # in a script of a user's own nobody else says it
+            is_told = switch.told_of_waiting is not None
+            said = waiting(f"waiting for switch {switch.name}, which compiles its program the first time")
+            with contextlib.nullcontext() if is_told else said:
+                switch.wait_ready()
         return switches
 
     def connected(self) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.waiting import waiting
 from sa_atp.lab.backends.mininet.layout import Cable, HostNode, NetworkLayout, SwitchNode
 from sa_atp.lab.backends.mininet.network import MARK_ABOVE, READY_TIMEOUT_S
 from sa_atp.lab.backends.mininet.nodes import P4Switch
@@ -66,7 +67,8 @@ def parameter_server(net: Any, host: str, options: Sequence[str] = ()) -> Iterat
             inside=["mnexec", "-a", str(net[host].pid)],
         )
         try:
-            process.answer(READY_TIMEOUT_S)
+            with waiting("waiting for the parameter server, which compiles the first time"):
+                process.answer(READY_TIMEOUT_S)
             yield f"udp://{where}"
         finally:
             process.end()
