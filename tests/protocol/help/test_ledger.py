@@ -124,6 +124,21 @@ def test_messages_grow_with_help_given() -> None:
         assert asked <= 3 * 4 + 2 * (crew.ledger.helped_micro_batches - helped)
 
 
+def test_leaders_that_ask_together_are_answered_from_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    make = plan.make
+    monkeypatch.setattr(plan, "make", lambda *args, **options: made.append(1) or make(*args, **options))
+    crew = Crew(16, 4)
+    for step in range(6):
+        plans, questions = len(made), crew.job.stats.questions
+        course = crew.run([FAST_US] * 15 + [4 * FAST_US])
+        asked = crew.job.stats.questions - questions
+        if step > 2:
+            assert course.helped <= asked
+            assert len(made) - plans <= asked / 3
+            assert course.end_us <= 6 * FAST_US
+
+
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
