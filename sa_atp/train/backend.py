@@ -217,7 +217,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         is_for_switch = self._belongs_in_switch(everything, reduction)
         if is_for_switch:
             self._keep_limit()
-        if not is_for_switch or not self.state.communicator.membership.may_scatter:
+        if not is_for_switch or not self.state.may_scatter:
             return self._keep_part(output, everything, output.numel() * self.rank(), reduction)
         scale = 1.0 / self.size() if reduction.averages else 1.0
         summed = scatter_in_background(

@@ -52,7 +52,7 @@ class SwitchReduceScatter:
         self, output: torch.Tensor, everything: torch.Tensor, scale: float, rank: int
     ) -> "torch.futures.Future[list[torch.Tensor]]":
         """Args: everything: all parts, contiguous; rank: whose part goes to `output`."""
-        if self._state.communicator.membership.may_scatter:
+        if self._state.may_scatter:
             summed = scatter_in_background(self._state.scattered, everything, output, scale=scale)
             return summed.then(lambda future: [future.value()])
 

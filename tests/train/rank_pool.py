@@ -111,7 +111,12 @@ class Ranks:
         Returns: what each rank's call returned. Raises: AssertionError with the traceback of a rank that failed.
         """
         number = next(self._numbers)
-        whole = {"SA_ATP_SERVER": self.server, "SA_ATP_JOB": f"job{number}", **(environment or {})}
+        whole = {
+            "SA_ATP_SERVER": self.server,
+            "SA_ATP_JOB": f"job{number}",
+            "SA_ATP_SCATTER": "always",
+            **(environment or {}),
+        }
         store = self._folder / f"store{number}"
         tell(
             self._ranks[:world_size],

@@ -1,47 +1,20 @@
 """The plan in use: made from what is believed of all workers, and kept while that holds. (protocol section 10.3)
 
-A plan is exact to a share of the shortest piece's time. For so long, and while no worker reports to be earlier or later by
-more, answers are taken from one plan, and what is handed out is counted off: leaders ask together.
+A plan is exact to a share of the shortest piece's time. For a part of that, and while no worker reports to be earlier or
+later by more, answers are taken from one plan, and what is handed out is counted off: leaders ask together.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sa_atp.protocol.help.plan import NEVER_US, PRECISE, Machine
+from sa_atp.protocol.help.plan_in_use import PlanInUse
 from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.silence import Silence
 
-
-@dataclass(slots=True)
-class PlanInUse:
-    """A plan, less what has been handed out since it was made."""
-
-    end_us: float
-    """When the last contribution should have left."""
-    until_us: float
-    """Until when the plan is good."""
-    precise_us: float
-    """How exact it is."""
-    until: list[int]
-    """By rank: how many pieces of its own shard it should do in all, from the first on."""
-    parts: list[dict[int, int]]
-    """By rank: how many pieces of each shard it should still be given as a helper."""
-    wanted: list[int]
-    """Shards of which owners hold pieces that others should do."""
-    spared_us: list[int]
-    """By shard: when others may begin its pieces."""
-    done_us: list[float]
-    """By rank: when it should be done with its own part, and with what it was handed."""
-
-    def hand_out(self, rank: int, shard: int, pieces: int, done_us: int) -> None:
-        """Counts off pieces that a helper is given. Args: done_us: when it should be done with them."""
-        left = self.parts[rank].pop(shard) - pieces
-        if left > 0:
-            self.parts[rank][shard] = left
-        self.done_us[rank] = done_us
+KEPT = 4  # a plan is kept for this part of its precision
 
 
 class Planner:
@@ -92,7 +65,7 @@ class Planner:
         precise_us = max(1.0, min(m.piece_us for m in machines) / PRECISE)
         return PlanInUse(
             end_us=plan.end_us,
-            until_us=now_us + precise_us,
+            until_us=now_us + precise_us / KEPT,
             precise_us=precise_us,
             until=until,
             parts=plan.parts or [{} for _ in machines],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from sa_atp.protocol.help.belief import Forecast
 
 if TYPE_CHECKING:
-    from sa_atp.protocol.help.planner import PlanInUse
+    from sa_atp.protocol.help.plan_in_use import PlanInUse
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay

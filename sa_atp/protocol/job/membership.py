@@ -132,6 +132,8 @@ class Membership:
     """Which ranks need the results."""
     may_scatter: bool = False
     """Whether another job of as many ranks may have its results scattered."""
+    is_local: bool = False
+    """Whether all ranks are on one machine, with no link between them."""
 
     @property
     def scatters(self) -> bool:
@@ -202,6 +204,7 @@ class Membership:
             by_leaf=welcome.by_leaf,
             results=welcome.results,
             may_scatter=welcome.may_scatter,
+            is_local=welcome.is_local,
         )
 
 

@@ -271,6 +271,8 @@ class Welcome(Message, frozen=True, tag="welcome"):
     results: Results = Results.TO_ALL
     may_scatter: bool = False
     """Whether another job of as many ranks may have its results scattered."""
+    is_local: bool = False
+    """Whether all ranks are on one machine, with no link between them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -318,6 +318,7 @@ class Job:
             by_leaf=rank in self.by_leaf,
             results=self.results,
             may_scatter=may_scatter,
+            is_local=all(member.address[0].startswith("127.") for member in self.members.values()),
         )
 
     def needs(self, rank: int, seqs: Seqs) -> Mask:
