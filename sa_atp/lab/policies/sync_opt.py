@@ -137,9 +137,10 @@ class BackupStepper:
         while seated.again_us:
             if (yield Wait(sum_.future, seated.again_us)):
                 return
-            seated = yield from self._take_seat(number, sum_)
-            if seated is None:
+            again: Seated | None = yield from self._take_seat(number, sum_)
+            if again is None:
                 return
+            seated = again
         if seated.empty:
             bits = sum(self._map.bits_of_seat(seat) for seat in range(self._map.seats) if seated.empty >> seat & 1)
             zeros = np.zeros(self._workload.values, np.float32)

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from helpers.work import Crew, between, fluid_us
@@ -125,9 +126,14 @@ def test_messages_grow_with_help_given() -> None:
 
 
 def test_leaders_that_ask_together_are_answered_from_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[int] = []
+    made: list[Plan] = []
     make = plan.make
-    monkeypatch.setattr(plan, "make", lambda *args, **options: made.append(1) or make(*args, **options))
+
+    def counted(*args: Any, **options: Any) -> Plan:
+        made.append(make(*args, **options))
+        return made[-1]
+
+    monkeypatch.setattr(plan, "make", counted)
     crew = Crew(16, 4)
     for step in range(6):
         plans, questions = len(made), crew.job.stats.questions
