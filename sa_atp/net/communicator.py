@@ -94,7 +94,8 @@ def connect(
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
-        cut_off: when the seats of a step close; None: when all are taken. The same on every rank.
+        cut_off: when the seats of a step close, a `sa_atp.protocol.packets.control.CutOff`; None: when all are taken. The
+            same on every rank.
         results: "to all", for `all_reduce`; or "scattered", for `reduce_scatter`, by which each rank gets its own part of a
             sum. The same on every rank.
         timeout_s: how long to wait for the server and the other ranks.

@@ -14,7 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from sa_atp.protocol.help.advice import Advice
-from sa_atp.protocol.help.planner import Planner
+from sa_atp.protocol.help.plan import NEVER_US, Machine, Plan
 from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import Projection
@@ -75,7 +75,6 @@ class Ledger:
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
         self._price = Price()
-        self._planner = Planner(self._workers, self._projection, self._silence, self.racks, self._price)
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -179,7 +178,6 @@ class Ledger:
         state, sent_us = self._hear(step, rank, report, now_us)
         state.courses[rank].idle_us = sent_us
         self._workers[rank].waited_us = now_us
-        self._planner.check(state, rank, now_us)
 
     def note_overtaken(self, step: int, rank: int, report: WorkerReport) -> None:
         """Takes the speed from a report that a newer one has overtaken; the rest of it no longer counts."""
@@ -254,6 +252,22 @@ class Ledger:
             whole_us = self.micro_batches * each_us + worker.send_us
             course.left_alone_until_us = now_us + 2 * max(whole_us, worker.lag_us, 2 * worker.answer_us)
 
+    def _plan(
+        self, state: Step, step: int, now_us: int, rank: int | None = None, busy_until_us: int | None = None
+    ) -> tuple[list[Machine], Plan]:
+        """Makes the best plan for the rest of a step. Args: busy_until_us: when a worker says that it will be free."""
+        machines = []
+        for each in range(self.world_size):
+            is_behind = self._silence.is_behind(step, each, now_us)
+            spared_us = NEVER_US if is_behind else state.courses[each].left_alone_until_us or 0
+            until_us = busy_until_us if each == rank else None
+            copy_us, course = NEVER_US, state.courses[each]
+            if not is_behind and (course.idle_us is None or course.lot):
+                copy_us = max(self._silence.backup_from_us(state, each if rank is None else rank, each))
+            machines.append(self._projection.machine(state, each, now_us, spared_us, copy_us, until_us))
+        # what help costs is paid once in a step
+        return machines, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
+
     def _grant_more(self, state: Step, step: int, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
         """Grants an owner the micro-batches that the plan has for it, a part at a time: what is not granted yet can still
         go to a helper.
@@ -264,8 +278,8 @@ class Ledger:
             if until == held < self.micro_batches:
                 state.ended.add(rank)  # helpers have the rest
             return until, rank in state.ended
-        plan = self._planner.plan(state, step, rank, now_us)
-        answer_us, more = self._workers[rank].answer_us, plan.until[rank] - held
+        machines, plan = self._plan(state, step, now_us)
+        answer_us, more = self._workers[rank].answer_us, plan.own[rank] - machines[rank].held
         if more <= 0:
             if (held - begun) * each_us > 2 * answer_us + each_us:
                 return held, False  # it still has work, and will ask again
@@ -316,16 +330,16 @@ class Ledger:
         Args: is_busy: it still computes its last lot, or has not sent it.
         """
         course = state.courses[rank]
-        plan = self._planner.plan(state, step, rank, now_us, free_us)
+        machines, plan = self._plan(state, step, now_us, rank, free_us)
         part = plan.parts[rank]
         shards = [
             (shard in state.ended, count, shard)
             for shard, count in part.items()
-            if state.free(shard) and plan.spared_us[shard] <= free_us
+            if state.free(shard) and machines[shard].spared_us <= free_us
         ]
         if not shards:
-            for shard in plan.wanted:
-                if shard != rank and plan.until[shard] < state.held(shard):
+            for shard, machine in enumerate(machines):
+                if shard != rank and plan.own[shard] < machine.held:
                     self._ask_back(state, step, shard, now_us)
             self._ask_overdue(state, step, rank, now_us)
             return None
@@ -345,7 +359,6 @@ class Ledger:
         course.is_gathering = True
         course.asks_again_us = free_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
         course.lot_until_us = free_us + len(lot) * each_us
-        plan.hand_out(rank, shard, len(lot), course.lot_until_us)
         if shard != rank:
             self.racks.note_assignment(state, rank, shard)
             self.helped_micro_batches += len(lot)

@@ -1,12 +1,8 @@
 """Workers' speed, and their progress in a step, as the ledger knows them from reports. (protocol section 10.2)"""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from sa_atp.protocol.help.belief import Forecast
-
-if TYPE_CHECKING:
-    from sa_atp.protocol.help.plan_in_use import PlanInUse
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay
@@ -189,8 +185,6 @@ class Step:
     """The helper that computes a clone of a shard."""
     ended: set[int] = field(default_factory=set)
     """Shards whose owner was told that it gets no more."""
-    planned: "PlanInUse | None" = None
-    """The plan that its answers are taken from."""
     crossed: set[int] = field(default_factory=set)
     """Shards with a helper below another leaf: the leaf of the shard's owner will not complete their sum."""
 

@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 from helpers.work import Crew, between, fluid_us
@@ -123,26 +122,6 @@ def test_messages_grow_with_help_given() -> None:
         crew.run([FAST_US] * 3 + [4 * FAST_US])
         asked = crew.job.stats.questions - before
         assert asked <= 3 * 4 + 2 * (crew.ledger.helped_micro_batches - helped)
-
-
-def test_leaders_that_ask_together_are_answered_from_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Plan] = []
-    make = plan.make
-
-    def counted(*args: Any, **options: Any) -> Plan:
-        made.append(make(*args, **options))
-        return made[-1]
-
-    monkeypatch.setattr(plan, "make", counted)
-    crew = Crew(16, 4)
-    for step in range(6):
-        plans, questions = len(made), crew.job.stats.questions
-        course = crew.run([FAST_US] * 15 + [4 * FAST_US])
-        asked = crew.job.stats.questions - questions
-        if step > 2:
-            assert course.helped <= asked
-            assert len(made) - plans <= asked / 3
-            assert course.end_us <= 6 * FAST_US
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
