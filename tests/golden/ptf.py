@@ -23,6 +23,8 @@ SKIPPED = {
     "truncated": "a Tofino's parser itself drops packets that end too early, and counts them nowhere (protocol section "
     "4.9)",
 }
+BARE = ("scattered", "scattered_leaf", "scattered_uneven")
+SKIPPED |= dict.fromkeys(BARE, "the program for Tofino has no bare results (docs/tofino.md)")
 STF_ONLY = ("lapses", "truncated")
 # Own copies of results are counted by a Tofino only; what its parser drops nobody counts.
 UNCOUNTED = {"truncated": ("finished", "malformed")}

@@ -111,7 +111,7 @@ def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> No
             said.append(stage)
 
     result = runner.run(plan, "here", tmp_path, Notes())
-    assert [stage.partition(",")[0] for stage in said[1:]] == ["atp", "sa-atp", "sa-atp", "atp"]
+    assert [stage.partition(",")[0] for stage in said if "repetition" in stage] == ["atp", "sa-atp", "sa-atp", "atp"]
     assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
 
 

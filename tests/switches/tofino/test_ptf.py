@@ -158,6 +158,8 @@ def test_exported_vectors_pass_on_the_embedded_target(name: str, folder: Path, v
     _, wires = vectors
     kind = only_class(imported(f"test_{name}", folder))
     assert bool(kind.skip) == (name in exporter.SKIPPED)
+    if name in exporter.BARE:
+        return
     kind.skip = ""  # the embedded target knows a time to live for each job
     result = kind().run()
     assert result.wasSuccessful(), (result.failures + result.errors)[0][1]
