@@ -1,7 +1,7 @@
 """A second, small sum that accompanies the gradient's: a step is over when both are complete.
 
-A worker gives every contribution to both, with the same bits. So all workers have the same numbers of each other when they
-have the gradient's sum, without a further round trip.
+A worker gives every contribution to both, with the same bits. So when workers have the gradient's sum, they also have the
+same numbers about one another, without a further round trip.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ class SumPair:
 
     @property
     def pending(self) -> list[PendingSum]:
-        """Those of the two that are not complete."""
+        """The sums of the pair that are not complete."""
         return [each for each in (self.gradient, self.beside) if not each.future.done()]
 
     @property

@@ -155,9 +155,9 @@ def p4info_in(folder: Path) -> Path:
 
 
 def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contributions: int) -> str:
-    """A digest of all that a program is made from: what the compiler reads, and what that is generated from.
+    """A digest of a program's sources: the files that the compiler reads, and wire.toml, from which some are generated.
 
-    Comments of wire.toml do not count, nor its tables of builds, of which `build` has what concerns this one.
+    Comments in wire.toml do not count, nor do its tables of builds: `build` has the options of this one.
 
     Args: architecture: the folder of its own sources; build: the compiler's options, as text.
     """
@@ -187,7 +187,7 @@ def file_digest(content: bytes) -> dict[str, Any]:
 
 
 def changed_files(folder: Path, other: Path | None = None) -> list[str]:
-    """Files that are not what origin.json says, by their names without .xz.
+    """The names, without .xz, of a compiled program's files that differ from their digests in origin.json.
 
     Args: folder: of origin.json; other: the folder of the files, if that is another one.
     """
@@ -246,7 +246,7 @@ def check_age(folder: Path) -> None:
 
 @lru_cache
 def _changed_since(folder: Path) -> str | None:
-    """What has changed since a program was compiled, with its verb; None: nothing, or nobody knows."""
+    """The files that have changed since a program was compiled, with a verb, for a message; None: none that is known."""
     if files := changed_files(folder):
         return f"{join(files)} {'has' if len(files) == 1 else 'have'}"
     return "p4src has" if _has_sources_as_then(folder) is False else None

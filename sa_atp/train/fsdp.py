@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import pack, scatter_in_background, sum_in_background, writing
+from sa_atp.train.tensor_sums import is_packed, pack, scatter_in_background, sum_in_background, writing
 
 
 class SwitchReduceScatter:
@@ -40,9 +40,8 @@ class SwitchReduceScatter:
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
-        work = SumWork(
-            self._scatter(output_tensor.detach(), pack(input_tensor), _scale(op, group.size()), group.rank())
-        )
+        everything = input_tensor if is_packed(input_tensor) else pack(input_tensor)
+        work = SumWork(self._scatter(output_tensor.detach(), everything, _scale(op, group.size()), group.rank()))
         if async_op:
             return work
         work.wait()

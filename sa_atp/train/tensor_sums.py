@@ -318,7 +318,7 @@ class Stage:
     ) -> "Future[None]":
         """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream.
 
-        Args: output: what gets this rank's part of the sum, in place of the tensor.
+        Args: output: the tensor that gets this rank's part of the sum; None: `tensor` gets the whole sum.
         """
         flat = tensor.detach().reshape(-1)
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)

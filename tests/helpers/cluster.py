@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +16,6 @@ from sa_atp.net.session import Sum
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
-from sa_atp.protocol.packets.control import CutOff
-from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.events import WorkerLimits
@@ -69,32 +68,15 @@ class Cluster:
         size: int,
         *,
         name: str = "job",
-        micro_batches: int = 1,
-        help_grade: HelpGrade = HelpGrade.NONE,
-        seats: int = 0,
-        cut_off: CutOff | None = None,
-        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
+        **terms: Any,
     ) -> list[SimWorker]:
-        """Adds a job's hosts; its workers join when the clock runs."""
+        """Adds a job's hosts; its workers join when the clock runs. Args: terms: see JoinRequest."""
         network = len(self.jobs)
         workers: list[SimWorker] = []
         for rank in range(size):
             self.world.add_worker(rank, network)
-            workers.append(
-                self.new_worker(
-                    name,
-                    rank,
-                    size,
-                    network,
-                    micro_batches=micro_batches,
-                    help_grade=help_grade,
-                    seats=seats,
-                    cut_off=cut_off,
-                    results=results,
-                    joined=joined,
-                )
-            )
+            workers.append(self.new_worker(name, rank, size, network, joined=joined, **terms))
         self.jobs.append(workers)
         return workers
 
@@ -105,27 +87,14 @@ class Cluster:
         size: int,
         network: int = 0,
         *,
-        micro_batches: int = 1,
-        help_grade: HelpGrade = HelpGrade.NONE,
-        seats: int = 0,
-        cut_off: CutOff | None = None,
-        results: Results = Results.TO_ALL,
         joined: Callable[[SimWorker], None] = lambda worker: None,
+        **terms: Any,
     ) -> SimWorker:
-        """A new connection on a host that is there: a worker that starts, or starts again."""
+        """A new connection on a host that is there: a worker that starts, or starts again. Args: terms: see JoinRequest."""
         return SimWorker(
             self.world.hosts[f"10.0.{network}.{rank + 1}"],
             self.clock,
-            JoinRequest(
-                job=name,
-                rank=rank,
-                world_size=size,
-                micro_batches=micro_batches,
-                help_grade=help_grade,
-                seats=seats,
-                cut_off=cut_off,
-                results=results,
-            ),
+            JoinRequest(job=name, rank=rank, world_size=size, **terms),
             SERVER,
             self.world.random,
             joined=joined,

@@ -19,7 +19,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.terms import Terms
-from sa_atp.protocol.packets.control import Reply, Request, decode_reply
+from sa_atp.protocol.packets.control import Reply, Request, Taken, decode_reply
 from sa_atp.protocol.packets.help_messages import Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
@@ -118,7 +118,9 @@ class _Host:
         pass
 
     def take_seat(self, step: int) -> "Future[Any]":
-        raise NotImplementedError("no seats here")
+        answer: Future[Any] = Future()
+        answer.set_result(self.crew.job.seating.take(step, self.membership.rank, self.now_us()) or Taken())
+        return answer
 
 
 class _Workload:

@@ -84,8 +84,9 @@ def run(
         progress("loading the switch program (compiled the first time)")
     with contextlib.ExitStack() as processes:
         switches = _switches(plan, count, processes) if by_packets else ()
-        progress(f"loading the model {plan.job.model} and its data")  # PyTorch takes seconds
-        make_workload(plan, 0)
+        if plan.job.model in flows.TRAINED:
+            progress(f"loading the model {plan.job.model} and its data")  # PyTorch takes seconds, once for all runs
+            make_workload(plan, 0)
         runs = []
         for repetition, policy in plan.run.turns() if turns is None else turns:
             progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")

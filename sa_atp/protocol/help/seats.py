@@ -18,9 +18,9 @@ class _Step:
     """The seats of one step."""
 
     opened_us: int
-    """When the first one was taken."""
+    """Time at which the step's first seat was taken."""
     holders: list[int] = field(default_factory=list)
-    """Ranks, by seat."""
+    """The ranks that have seats, in order of seats."""
     filler: int | None = None
     """The rank that contributes zeros for the empty seats; None: the seats are not closed."""
 
@@ -33,9 +33,10 @@ class Seats:
         self._steps: dict[int, _Step] = {}
 
     def take(self, number: int, rank: int, now_us: int) -> Seated | None:
-        """Gives a rank a seat in a step, the same whenever it asks. Returns: None: it gets none.
+        """Gives a rank a seat in a step, the same whenever it asks.
 
         Args: number: of the step.
+        Returns: the answer to the rank; None: it gets no seat.
         """
         if self._steps and number <= max(self._steps) - STEPS_KEPT:
             return None  # another rank is so far ahead that this sum must be complete

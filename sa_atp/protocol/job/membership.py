@@ -59,7 +59,7 @@ class JoinRequest:
     cut_off: CutOff | None = None
     """When the seats of a step close; None: when all are taken. All ranks must name the same."""
     results: Results = Results.TO_ALL
-    """Which ranks need the results. All ranks must name the same."""
+    """The ranks that need the values of a sum. All ranks must name the same."""
     agree: Mapping[str, Value] = field(default_factory=dict)
     """Other terms that all ranks must state alike, by name: text, numbers, True, False or None."""
 
@@ -129,7 +129,7 @@ class Membership:
     by_leaf: bool = False
     """Whether the worker sends by the leaf on its host."""
     results: Results = Results.TO_ALL
-    """Which ranks need the results."""
+    """The ranks that need the values of a sum."""
     may_scatter: bool = False
     """Whether another job of as many ranks may have its results scattered."""
     is_local: bool = False
@@ -141,7 +141,7 @@ class Membership:
         return self.results is Results.SCATTERED
 
     def kept_values(self, values: int) -> int:
-        """How many values of a sum of so many this rank gets. Raises: UserError: they are not equal parts."""
+        """Returns how many values this rank gets of a sum with `values`. Raises: UserError: these are not equal parts."""
         if not self.scatters:
             return values
         if values % self.world_size:

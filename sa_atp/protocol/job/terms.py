@@ -63,19 +63,19 @@ def _short(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all ranks of a job state alike."""
+    """The terms of a job, which all its ranks state alike when they join."""
 
     world_size: int
     micro_batches: int
     help_grade: HelpGrade = HelpGrade.NONE
     seats: int = 0
-    """The sum is that of the first so many ranks; 0: of all. (section 10.6)"""
+    """Number of ranks in a sum, the first that are done; 0: all. (section 10.6)"""
     cut_off: CutOff | None = None
     """When seats close; None: when all are taken."""
     results: Results = Results.TO_ALL
-    """Which ranks need the results. (section 5.9)"""
+    """The ranks that need the values of a sum. (section 5.9)"""
     agree: Stated = field(default_factory=dict)
-    """Other terms that the program states."""
+    """Further terms, which the program that uses the job states, by name."""
 
     @classmethod
     def of(cls, asked: Join) -> "Terms":
@@ -92,7 +92,7 @@ class Terms:
 
     @property
     def named(self) -> dict[str, str]:
-        """All of them by name, as they are compared."""
+        """All terms by name, as text: the form in which terms of two ranks are compared."""
         closes = "never" if self.cut_off is None else f"{self.cut_off.after_us} us, {self.cut_off.least} seats"
         own = (
             str(self.world_size), str(self.micro_batches), ascii(self.help_grade.value), str(self.seats), closes,

@@ -23,10 +23,10 @@ CHUNK_VALUES = 16384  # values that share an exponent
 
 
 class Piece(NamedTuple):
-    """Consecutive numbers that are consecutive fragments."""
+    """Consecutive sequence numbers that belong to consecutive fragments."""
 
-    skip: int  # numbers before it
-    first: int  # position of the first in the operation
+    skip: int  # numbers that were asked about and come before these
+    first: int  # position of the first fragment in the operation
     length: int
 
 
@@ -86,12 +86,12 @@ class Plan:
 
     @cached_property
     def span(self) -> int:
-        """Fragments that there may be, of both attempts."""
+        """Number of fragments that the operation may have, in both attempts."""
         return 2 * self.attempt_fragments
 
     @property
     def kept_fragments(self) -> int:
-        """Data fragments whose sums a rank keeps: all."""
+        """Number of data fragments whose sums a rank keeps: all."""
         return self.data_fragments
 
     @property
@@ -104,24 +104,26 @@ class Plan:
         return locals_
 
     def number_of(self, local: int) -> int:
-        return int(self.numbers_of(np.array(local)))
+        """The number of one fragment, see `numbers_of`."""
+        return local
 
     def pieces(self, first: int, count: int) -> Iterator[Piece]:
-        """The fragments among consecutive numbers, in order; numbers that are none's are left out."""
+        """The fragments that have these consecutive numbers, in order. Numbers that no fragment has are left out."""
         yield Piece(0, first, count)
 
     def straight(self, first: int, end: int) -> Iterator[tuple[int, int, int]]:
-        """Cuts consecutive data fragments where their numbers have gaps. Yields: first, end, and by how much the numbers
-        are above the positions.
+        """Cuts consecutive data fragments where their numbers have gaps.
+
+        Yields: positions of the first fragment and of the end, and the difference between numbers and positions there.
         """
         yield first, end, 0
 
     def local_of(self, number: int) -> int | None:
-        """The fragment that has a number; None: none has."""
+        """The position of the fragment that has a number; None: no fragment has it."""
         return next((piece.first for piece in self.pieces(number, 1)), None)
 
     def first_from(self, number: int) -> int:
-        """The first fragment that has this number or a higher one."""
+        """The position of the first fragment that has this number or a higher one."""
         return number
 
     def laid_out(self, values: Values) -> Values:

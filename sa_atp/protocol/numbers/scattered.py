@@ -1,25 +1,28 @@
 """The cut of an operation whose results are scattered: of each fragment only one rank needs the sum. (protocol section 5.9)
 
-The values are as many equal *parts* as there are ranks, and rank r needs part r. Which part a fragment is of, its number
-says, so that a switch knows it by the slot: numbers go to the parts in turn, `stretch` consecutive ones to each.
+The values are as many equal *parts* as there are ranks, and rank r needs part r. A fragment's sequence number says which
+part it belongs to, so that a switch knows it by the slot: numbers go to the parts in turn, `stretch` consecutive ones to
+each.
 
     | part 0 | part 1 | ... | part N-1 | for everybody ... | part 0 | ...      one block: places x stretch numbers
 
-There are a power of two of places, more than ranks; those beyond the ranks' are for fragments whose sum everybody needs,
-which are scale fragments. Within an operation fragments are counted without gaps, in the order of their numbers: first all
-scale fragments, in blocks of their own, then data, stretch by stretch.
+The number of places is a power of two, and larger than the number of ranks. Places beyond those of the ranks are for scale
+fragments, whose sums everybody needs. Within an operation fragments are counted without gaps, in the order of their
+numbers: first all scale fragments, in blocks of their own, then data, stretch by stretch.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from sa_atp.basics.arrays import Indices, Values
+from sa_atp.basics.arrays import Indices, Seqs, Values
 from sa_atp.protocol.numbers.fragments import Piece, Plan
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+
+_Numbers = TypeVar("_Numbers", int, Seqs)
 
 LONGEST_STRETCH = 32  # fragments: long enough to be sent and received together
 
@@ -28,17 +31,17 @@ class Cut(NamedTuple):
     """How numbers, and slots, are dealt to parts."""
 
     places: int
-    """A power of two, more than there are ranks."""
+    """Number of places in a block: a power of two, larger than the number of ranks."""
     stretch: int
-    """Consecutive numbers of a part, a power of two."""
+    """How many consecutive numbers a part has in a block: a power of two."""
 
     @property
     def block(self) -> int:
-        """Numbers after which it begins anew."""
+        """How many numbers a block has; then the parts follow one another again."""
         return self.places * self.stretch
 
-    def part_of(self, seq: int) -> int:
-        """The part that a number is of; as many as there are ranks, or more: everybody needs it."""
+    def part_of(self, seq: _Numbers) -> _Numbers:
+        """The part to which a sequence number belongs. If that is the number of ranks or more, everybody needs the sum."""
         return seq // self.stretch % self.places
 
 
@@ -46,7 +49,10 @@ LEAST_CUT = Cut(2, 1)
 
 
 def cut_of(ranks: int, slots: int) -> Cut | None:
-    """The cut of a job. Args: slots: of the job, a power of two. Returns: None: they are too few for so many ranks."""
+    """Returns the cut of a job with so many ranks; None: the job has too few slots for them.
+
+    Args: slots: number of the job's slots, a power of two.
+    """
     places = 1 << ranks.bit_length()
     return Cut(places, min(LONGEST_STRETCH, slots // places)) if places <= slots else None
 
@@ -98,12 +104,12 @@ class ScatteredPlan(Plan):
 
     @property
     def _row(self) -> int:
-        """Data fragments of a block that is full."""
+        """Number of data fragments in a full block."""
         return self.ranks * self.cut.stretch
 
     @property
     def _scales(self) -> int:
-        """Scale fragments of a block that is full."""
+        """Number of scale fragments in a full block."""
         return self.cut.block - self._row
 
     @cached_property
@@ -115,19 +121,11 @@ class ScatteredPlan(Plan):
         return self.cut.block * (self._scale_blocks - (-self.part_fragments // self.cut.stretch))
 
     def _width(self, block: int) -> int:
-        """Fragments of each part in a block of data."""
+        """Number of fragments that each part has in a block of data; the last block may have fewer than the others."""
         return min(self.cut.stretch, self.part_fragments - block * self.cut.stretch)
 
     def numbers_of(self, locals_: Indices) -> Indices:
-        stretch = self.cut.stretch
-        block, within = np.divmod(locals_, self._scales)
-        scales = block * self.cut.block + self._row + within
-        block, within = np.divmod(locals_ - self.scale_fragments, self._row)
-        width = np.maximum(np.minimum(stretch, self.part_fragments - block * stretch), 1)
-        part, at = np.divmod(within, width)
-        data = (self._scale_blocks + block) * self.cut.block + part * stretch + at
-        found: Indices = np.where(locals_ < self.scale_fragments, scales, data)
-        return found
+        return np.array([self.number_of(local) for local in locals_.tolist()], np.int64)
 
     def number_of(self, local: int) -> int:
         if local < self.scale_fragments:
@@ -149,7 +147,11 @@ class ScatteredPlan(Plan):
             number = block * self.cut.block + following
 
     def _at(self, block: int, within: int, stretch: int) -> tuple[int, int, int]:
-        """Returns: the fragment with a number; how many follow it without a gap, itself included; where others begin."""
+        """Looks a number up in its block.
+
+        Returns: the position of the fragment that has it; how many fragments have consecutive numbers from there on, 0: no
+            fragment has the number; and the place in the block from which on to look further.
+        """
         if block < self._scale_blocks:
             if within < self._row:
                 return 0, 0, self._row
@@ -185,8 +187,9 @@ class ScatteredPlan(Plan):
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def by_part(self, first: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cuts consecutive data fragments by their parts. Yields: part, its first fragment here and the end, and the place
-        of the first one within the part.
+        """Cuts consecutive data fragments where one part ends and the next one begins.
+
+        Yields: the part; the first of its fragments here, and the end; and which fragment of the part that first one is.
         """
         while first < end:
             block, within = divmod(first, self._row)
@@ -202,13 +205,13 @@ class ScatteredPlan(Plan):
         return self._before(first, part), self._before(end, part)
 
     def _before(self, fragment: int, part: int) -> int:
-        """How many fragments of a part come before a data fragment."""
+        """Counts the fragments of a part that come before a data fragment."""
         block, within = divmod(fragment, self._row)
         width = max(self._width(block), 0)
         return min(block * self.cut.stretch, self.part_fragments) + min(max(within - part * width, 0), width)
 
     def part_of(self, fragment: int) -> int:
-        """The part that a data fragment is of."""
+        """The part to which a data fragment belongs."""
         block, within = divmod(fragment, self._row)
         return within // self._width(block)
 
@@ -241,7 +244,7 @@ class ScatteredPlan(Plan):
 def scattered_plan_of(
     values: int, lanes: int, contributions: int = CONTRIBUTION_BITS, *, ranks: int, slots: int
 ) -> ScatteredPlan:
-    """The plan of an operation. Args: slots: of the job. Raises: ValueError: they are too few for so many ranks."""
+    """Returns the plan of an operation. Args: slots: number of the job's slots. Raises: ValueError: they are too few."""
     cut = cut_of(ranks, slots)
     if cut is None:
         raise ValueError(f"{slots} slots are too few for {ranks} ranks")

@@ -79,9 +79,9 @@ class CutOff(Checked, frozen=True, array_like=True):
     """When a step's seats close before all are taken. On the wire a list of both. (section 10.6)"""
 
     after_us: Annotated[int, Meta(ge=0, le=LONGEST_CUT_OFF_US)]
-    """Not before so long after its first seat was taken."""
+    """Time for which seats stay open after the step's first one was taken, at least."""
     least: Annotated[int, Meta(ge=1, le=MOST_RANKS)]
-    """Nor before so many seats are taken."""
+    """Number of seats that must be taken before the others close."""
 
 
 class Join(Message, frozen=True, tag="join"):
@@ -99,7 +99,7 @@ class Join(Message, frozen=True, tag="join"):
     cut_off: CutOff | None = None
     """When seats close; None: when all are taken."""
     results: Results = Results.TO_ALL
-    """Which ranks need the results. (section 5.9)"""
+    """The ranks that need the values of a sum. (section 5.9)"""
     mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
     """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
@@ -214,7 +214,7 @@ class Fetch(Message, frozen=True, tag="fetch"):
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):
-    """Asks for a seat in a step's sum, once the gradient is computed; or whether seats are empty. (section 10.6)"""
+    """Asks for a seat in a step's sum, once the gradient is computed; and later, which seats are empty. (section 10.6)"""
 
     step: Count
 
@@ -322,9 +322,9 @@ class Seated(Message, frozen=True, tag="seated"):
 
     seat: Rank
     empty: Bitmap = 0
-    """Seats that nobody will have, in whose place the rank contributes zeros."""
+    """Bitmap of the seats that no rank will get; the receiver contributes zeros for them."""
     again_us: Microseconds = 0
-    """If the sum is not complete by then, the rank asks again, after so long; 0: it need not ask."""
+    """Time after which the receiver asks again, unless its sum is complete; 0: it need not ask."""
 
 
 class Taken(Message, frozen=True, tag="taken"):

@@ -64,7 +64,7 @@ class Position:
     def disagreement(self, other: "Position", plan_of: Callable[[int], Plan | None]) -> str | None:
         """Why two ranks at these positions cannot be summing the same; None: they may be.
 
-        Args: plan_of: the plan of an operation of so many values; None: there is none.
+        Args: plan_of: returns the plan of an operation with that number of values, or None if there can be no such one.
         """
         if self.operation > other.operation:
             return other.disagreement(self, plan_of)
@@ -322,16 +322,16 @@ class Job:
         )
 
     def needs(self, rank: int, seqs: Seqs) -> Mask:
-        """bool[n]: whether a rank needs the values of results; where not, a bare one tells it all. (section 5.9)"""
+        """Returns bool[n]: whether a rank needs the values of results. If not, a bare result is enough. (section 5.9)"""
         cut = cut_of(self.world_size, self.slot_count) if self.results is Results.SCATTERED else None
         if cut is None:
             return np.ones(len(seqs), bool)
-        part = seqs // cut.stretch % cut.places
+        part = cut.part_of(seqs)
         found: Mask = (part == rank) | (part >= self.world_size)
         return found
 
     def _plan_of(self, values: int) -> Plan | None:
-        """The plan of an operation of so many values, as a rank has said; None: there is none."""
+        """Returns the plan of an operation with this number of values; None: no operation of the job can have so many."""
         if self.results is Results.TO_ALL:
             return plan_of(values, self.lanes, self.contribution_bits)
         if values % self.world_size:

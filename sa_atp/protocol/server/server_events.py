@@ -68,7 +68,7 @@ class Admit:
 
     @property
     def scattered_to(self) -> int:
-        """Among how many ranks results are scattered; 0: they go to all."""
+        """Number of ranks among which results are scattered; 0: results go to all."""
         return len(self.addresses) if self.results is Results.SCATTERED else 0
 
 

@@ -59,7 +59,7 @@ def _group(spec: JobSpec, number: int, part: int | None) -> MulticastGroup:
 
 
 def _needs(spec: JobSpec, member: Member, part: int | None) -> bool:
-    """Whether a copy of a result needs the values: that of a switch does, for those below it."""
+    """Whether a member's copy of a result needs the values. The copy for a leaf switch does: its members may need them."""
     return part in (None, member.rank) or is_for_leaf(spec, member)
 
 

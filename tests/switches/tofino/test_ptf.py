@@ -158,10 +158,11 @@ def test_exported_vectors_pass_on_the_embedded_target(name: str, folder: Path, v
     _, wires = vectors
     kind = only_class(imported(f"test_{name}", folder))
     assert bool(kind.skip) == (name in exporter.SKIPPED)
-    if name in exporter.BARE:
-        return
     kind.skip = ""  # the embedded target knows a time to live for each job
     result = kind().run()
+    if name in exporter.BARE:
+        assert "there is no action" in result.errors[0][1], "Tofino's program refuses the entries for bare results"
+        return
     assert result.wasSuccessful(), (result.failures + result.errors)[0][1]
     assert wires.sent == sum(what == "packet" for what, _ in kind.steps) > 3
     assert wires.verified == sum(len(step[2]) for what, step in kind.steps if what == "packet")

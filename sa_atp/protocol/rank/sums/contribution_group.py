@@ -361,7 +361,7 @@ class ContributionGroup(Transmissions):
                 out[row] = self._lanes_without(run.chunk, exponent, first + row, excluded)
 
     def forget_rounded(self) -> None:
-        """Frees the lanes of chunks that were written once more after their sums were known."""
+        """Frees the rounded lanes that were kept for contributions that were sent again after the sum was known."""
         self._rounded.clear()
 
     def is_poisoned(self, run: Run) -> bool:

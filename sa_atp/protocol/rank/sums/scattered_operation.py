@@ -1,8 +1,8 @@
 """A collective sum of which this rank needs one part. (protocol section 5.9)
 
-Others' results come bare: they tell that a fragment's sum is complete, which is all that windows, recovery and progress
-need. Only the rank that needs a fragment's values sees them, so nothing may follow from them that all ranks must know:
-exponents are gathered, which everybody sees, and no chunk is summed a second time.
+Results of other ranks' parts come bare. A bare result says that a fragment's sum is complete, and windows, recovery and
+progress need no more. Only one rank sees a fragment's values, so no decision that all ranks must take alike may follow from
+them: exponents are gathered, by fragments that everybody sees, and no chunk is summed a second time.
 """
 
 from typing import Any
@@ -25,18 +25,18 @@ class ScatteredOperation(Operation):
     plan: ScatteredPlan
 
     def __init__(self, *, part: int, **settings: Any) -> None:
-        """Args: part: that this rank needs; settings: see Operation."""
+        """Args: part: the part that this rank needs; settings: see Operation."""
         self.part = part
         self.recalled = 0
-        """How often contributions to it were sent again after it was over."""
+        """Number of times that contributions were sent again after the operation was over."""
         super().__init__(**settings)
 
     # --- receiving side -----------------------------------------------------------------------------------------------
 
     def on_bare(self, first: int, count: int, exponent: int) -> tuple[int, int]:
-        """Takes bare results of consecutive fragments: sums that others need are complete.
+        """Takes bare results of consecutive fragments: the sums that other ranks need are complete.
 
-        One of a fragment whose values we need tells us nothing: there is none, but where something is wrong.
+        A bare result of this rank's own part changes nothing. None is sent, unless something is wrong.
         """
         news, newest = 0, NEVER
         for run in self.plan.runs(first, first + count):
@@ -143,8 +143,10 @@ class ScatteredOperation(Operation):
         return int(self.exponent[chunk]), self._sums[row * self.plan.lanes : (row + 1) * self.plan.lanes]
 
     def contribution(self, local: int) -> tuple[ContributionGroup, Run] | None:
-        """Of a fragment whose sum somebody had and we have not seen: what we have contributed to it. None: the values are
-        ours to know, or not contributed, or the sum is not known to have been complete.
+        """The rank's own contribution to a fragment of another rank's part whose sum was complete: its group and run.
+
+        Returns: None: the fragment is of this rank's own part, the rank has contributed nothing to it, or its sum is not
+            known to have been complete.
         """
         fragment = local - self.plan.scale_fragments
         if fragment < 0 or self.pending[local] or not self.groups:

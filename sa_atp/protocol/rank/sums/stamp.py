@@ -85,10 +85,12 @@ def known_results(member: Membership, operations: Sequence[Operation], first: in
 
 
 def contributions_again(member: Membership, operations: Sequence[Operation], first: int, count: int) -> ByteRows | None:
-    """Contributions to fragments of consecutive sequence numbers of which this rank has seen nothing but a bare result; or
-    None. Where also the rank that needs the sum has missed it, nobody has it, and it is made anew. (protocol section 5.9)
+    """Packets with this rank's contributions to fragments of which it has seen a bare result only, for consecutive
+    sequence numbers; None: there are no such fragments.
 
-    They make a slot hand over what it holds. Every second time they pass the leaf, which may have its own sum.
+    If the rank that needs such a sum has missed it too, nobody has it, and the parameter server adds it up again from these
+    packets. They make a slot hand over what it holds; every second time they pass the leaf, which may still have its own
+    sum. (protocol section 5.9)
     """
     rows = [
         (number, operation, *found)
@@ -117,7 +119,10 @@ def contributions_again(member: Membership, operations: Sequence[Operation], fir
 
 
 def _among(operation: Operation, first: int, count: int) -> Iterator[tuple[int, int]]:
-    """An operation's fragments among consecutive sequence numbers: number, counted from its first one, and position."""
+    """An operation's fragments that have some of these consecutive sequence numbers.
+
+    Yields: a fragment's number, counted from the operation's first one, and its position.
+    """
     begin = serial_distance(operation.first_seq, first)
     start, end = max(0, begin), min(begin + count, operation.plan.numbers)
     for piece in operation.plan.pieces(start, max(0, end - start)):
