@@ -156,7 +156,7 @@ class ScatteredPlan(Plan):
             if within < self._row:
                 return 0, 0, self._row
             local = block * self._scales + within - self._row
-            return local, self.scale_fragments - local, self.cut.block
+            return local, min(self.scale_fragments - local, self.cut.block - within), self.cut.block
         part, at = divmod(within, stretch)
         if part >= self.ranks:
             return 0, 0, self.cut.block

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sa_atp.protocol.numbers.scattered import ScatteredPlan, cut_of, scattered_plan_of
+from sa_atp.protocol.numbers.scattered import Cut, ScatteredPlan, cut_of, scattered_plan_of
 
 RANKS = st.sampled_from((1, 2, 3, 4, 5, 8, 64))
 SLOTS = st.sampled_from((2, 8, 16, 128, 1024))
@@ -31,6 +31,12 @@ def test_numbers_say_whose_a_fragment_is(plan: ScatteredPlan) -> None:
         assert (plan.number_of(local), plan.local_of(number)) == (number, local)
         place, fragment = plan.cut.part_of(number), local - plan.scale_fragments
         assert place >= plan.ranks if fragment < 0 else place == plan.part_of(fragment)
+
+
+def test_pieces_end_with_the_scales_of_their_block() -> None:
+    """Fewer exponents than a block has room for, and a piece that begins among them."""
+    plan = ScatteredPlan(values=32739, lanes=32, contributions=64, ranks=3, cut=Cut(places=4, stretch=2))
+    assert [(piece.first, piece.length) for piece in plan.pieces(0, 9)] == [(0, 2)]
 
 
 @given(plans(), st.data())
