@@ -20,9 +20,9 @@ from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import Helping, OwnShard
 from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
+from sa_atp.protocol.help.believing import REPEATED
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
-from sa_atp.protocol.help.silence import REPEATED
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Seated, Taken
 from sa_atp.protocol.packets.help_messages import Nothing, Work

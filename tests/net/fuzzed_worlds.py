@@ -21,8 +21,8 @@ from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.events import OperationDone
-from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.worker import Worker
+from sa_atp.protocol.records import dtype_of
 from sa_atp.protocol.server.job import Job, Member, State
 from sa_atp.protocol.server.server import ParameterServer
 from sa_atp.protocol.server.server_events import ServerSettings

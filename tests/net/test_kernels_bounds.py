@@ -19,8 +19,8 @@ from sa_atp.protocol.rank.compiled import kernels as k
 from sa_atp.protocol.rank.compiled import steady_kernels as s
 from sa_atp.protocol.rank.pace.timing import RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.records import Record, dtype_of
 from sa_atp.protocol.rank.recovery.asking import Asked
+from sa_atp.protocol.records import Record, dtype_of
 
 from .guarded import Guarded
 

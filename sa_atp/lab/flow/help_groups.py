@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from sa_atp.net.loop.compiled import plan_kernels
 from sa_atp.protocol.help.ledger import Ledger
+from sa_atp.protocol.help.plan import PLAIN
 from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
@@ -36,7 +38,8 @@ class _Book(Job):
         # without the parts that packets need, such as a store of sums, whose bitmaps have the width of a build
         self.world_size = len(ranks)
         self.micro_batches = micro_batches
-        self.ledger = Ledger(len(ranks), micro_batches, grade)
+        kernels = PLAIN if grade is HelpGrade.NONE else plan_kernels()
+        self.ledger = Ledger(len(ranks), micro_batches, grade, kernels)
         self.seats = 0
         place = {rank: n for n, rank in enumerate(ranks)}
         here = [frozenset(place[rank] for rank in leaf if rank in place) for leaf in leaves]

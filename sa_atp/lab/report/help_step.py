@@ -18,7 +18,8 @@ from sa_atp.lab.runs.tasks import job_name
 from sa_atp.net.logs import reading
 from sa_atp.net.logs.writing import folder_of
 from sa_atp.protocol.help import plan
-from sa_atp.protocol.help.plan import NEVER_US, Machine
+from sa_atp.protocol.help.believing import NEVER_US
+from sa_atp.protocol.help.plan import Machine
 from sa_atp.protocol.log.event import Event
 from sa_atp.protocol.log.server_events import Decided, RevokeAsked
 

@@ -11,6 +11,8 @@ from functools import partial
 
 from sa_atp.lab.simulator.network import Clock, Link, LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder, SimHost, Switch
+from sa_atp.protocol.help.plan import PLAIN
+from sa_atp.protocol.help.plan import Kernels as PlanKernels
 from sa_atp.protocol.log.event import Log, of_nobody
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.spec import UDP_PORT
@@ -78,6 +80,7 @@ class World:
         ports: SwitchPorts | None = None,
         kernels: Kernels | None = None,
         log_of: Callable[[str], Log] = of_nobody,
+        plan_kernels: PlanKernels = PLAIN,
     ) -> None:
         """Args:
         pipelines: one for a star; for two levels the spine's, then one for each leaf. They are reset. A forwarder that
@@ -87,6 +90,7 @@ class World:
         ports: switch ports of everything but workers.
         kernels: compiled kernels for the parameter server; None: it runs in plain Python.
         log_of: returns the parameter server's log for a job's name.
+        plan_kernels: the same for its ledger.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -97,6 +101,7 @@ class World:
         self._settings = replace(settings, levels=1 if len(pipelines) == 1 else 2)
         self._kernels = kernels
         self._log_of = log_of
+        self._plan_kernels = plan_kernels
         self.server = self._new_server()
         self.all_links: list[Link] = []
         for pipeline in pipelines:
@@ -114,7 +119,7 @@ class World:
         self.server_host.after = self._server_events
 
     def _new_server(self) -> ParameterServer:
-        return ParameterServer(self._settings, self.random.getrandbits, self._kernels, self._log_of)
+        return ParameterServer(self._settings, self.random.getrandbits, self._kernels, self._log_of, self._plan_kernels)
 
     # --- building -----------------------------------------------------------------------------------------------------
 

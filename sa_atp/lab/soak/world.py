@@ -14,7 +14,8 @@ from sa_atp.lab.soak import invariants
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.rank import JobState, Rank
 from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
-from sa_atp.net.loop.compiled import worker_kernels
+from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
+from sa_atp.protocol.help.plan import PLAIN
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -72,6 +73,7 @@ class SoakWorld:
             ),
             ttl_ticks=scene.ttl_ticks,
             kernels=worker_kernels() if scene.compiled else None,
+            plan_kernels=plan_kernels() if scene.compiled else PLAIN,
         )
         self.left: list[SimWorker] = []
         """Connections that left the job with all their sums."""

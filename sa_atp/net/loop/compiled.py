@@ -18,13 +18,17 @@ from typing import Any, cast
 from sa_atp.basics.code_cache import digest_of, executed, source_of
 from sa_atp.basics.folders import cache_folder
 from sa_atp.net.loop import receive_coalescing, send_pacer
+from sa_atp.protocol.help import believing, planning
+from sa_atp.protocol.help.belief import Belief
+from sa_atp.protocol.help.plan import Kernels as PlanKernels
+from sa_atp.protocol.help.plan import Machine
 from sa_atp.protocol.rank.compiled import kernels
 from sa_atp.protocol.rank.compiled import steady_kernels as plain_steady
 from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.pace import probe_timer, timing, window
-from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.recovery import asking
 from sa_atp.protocol.rank.sums import progress, under_way
+from sa_atp.protocol.records import dtype_of
 
 _LOCK = threading.Lock()
 RULES = (window, timing, probe_timer, under_way, progress, asking)
@@ -52,6 +56,12 @@ def connection_kernels() -> Kernels:
     """As `worker_kernels`, once all is there that a connection calls: nothing is compiled after it has joined."""
     steady_loop()
     return worker_kernels()
+
+
+def plan_kernels() -> PlanKernels:
+    """Returns the kernels of a ledger: functions of protocol/help/believing.py and planning.py."""
+    with _LOCK:
+        return _plan_kernels()
 
 
 def socket_kernels() -> Any:
@@ -96,6 +106,22 @@ def _worker_kernels() -> Compiled:
         ),
         dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _plan_kernels() -> PlanKernels:
+    from numba import types as t
+
+    i64, f64, machines, beliefs = t.int64, t.float64, _records(Machine), _records(Belief)
+    believed = compiled(
+        believing,
+        machines=i64(beliefs, i64, i64, i64, machines),
+        next_late=i64(beliefs, i64, i64, i64),
+        next_overdue=i64(beliefs, i64, i64, i64),
+        ask_again_us=i64(beliefs, i64, i64),
+    )
+    planned = compiled(planning, make=f64(machines, t.boolean[:, ::1], f64, i64[::1], i64[:, ::1]))
+    return SimpleNamespace(**vars(believed.functions), make=planned.functions.make)
 
 
 @lru_cache(maxsize=1)

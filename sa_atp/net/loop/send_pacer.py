@@ -63,7 +63,7 @@ def resume_us(pacer: "SendPacer") -> int:
 
 
 class SendPacer:
-    """Bytes are the kernel's: with its overhead for each packet. A record class (protocol/rank/records.py)."""
+    """Bytes are the kernel's: with its overhead for each packet. A record class (protocol/records.py)."""
 
     pace: float
     """Bytes that leave in a microsecond; 0: not known."""

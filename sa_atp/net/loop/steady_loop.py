@@ -13,8 +13,8 @@ from sa_atp.net.shared_memory.ring_kernels import no_ring
 from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.rank.records import Record
 from sa_atp.protocol.rank.worker import Worker
+from sa_atp.protocol.records import Record
 
 LONGEST_US = 200_000  # in compiled code at a time: signals, which Python handles, wait no longer
 LOOKS = 8  # at the socket in a turn, as in Driver

@@ -41,7 +41,7 @@ NO_TIME = -1
 
 @dataclass(slots=True)
 class Loop:
-    """What the loop knows, and what has come of it: a record class (protocol/rank/records.py)."""
+    """What the loop knows, and what has come of it: a record class (protocol/records.py)."""
 
     pacer: SendPacer
     coalescing: ReceiveCoalescing

@@ -5,7 +5,7 @@ from functools import partial
 
 from sa_atp.net.clock import now_us
 from sa_atp.net.logs.writing import LogFolder
-from sa_atp.net.loop.compiled import socket_kernels, worker_kernels
+from sa_atp.net.loop.compiled import plan_kernels, socket_kernels, worker_kernels
 from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
 from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.net.shared_memory.open_channel import open_channel
@@ -40,7 +40,11 @@ class ServerProcess:
         """Args: logs: writes logs of decisions; None: nothing is logged. Raises: UserError: the address cannot be bound."""
         self.settings = settings
         self.server = ParameterServer(
-            settings, random_bits, worker_kernels(), of_nobody if logs is None else logs.server
+            settings,
+            random_bits,
+            worker_kernels(),
+            of_nobody if logs is None else logs.server,
+            plan_kernels(),
         )
         socket = UdpSocket(listen)
         socket.use_kernels(socket_kernels())

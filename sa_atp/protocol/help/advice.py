@@ -6,6 +6,7 @@ A worker that follows it saves questions and answers; correctness does not depen
 from collections.abc import Sequence
 
 from sa_atp.protocol.help.plan import Machine, Plan
+from sa_atp.protocol.help.planning import piece_us
 from sa_atp.protocol.help.progress import Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
@@ -39,24 +40,25 @@ class Advice:
 
     def _plan(self, price_us: float) -> Plan | None:
         """The plan of the next step, made once for given speeds, costs and leaves; None: not all speeds are known."""
-        times = [(w.unit_us, self._projection.link_us(r)) for r, w in enumerate(self._workers) if w.unit_us is not None]
-        if len(times) < len(self._workers) or not all(w.answer_us for w in self._workers):
+        units_us = [w.forecast.mean_us for w in self._workers]
+        sending_us = [(w.send_us, w.least_send_us) for w in self._workers]
+        known = price_us, self._racks.leaves, units_us, sending_us
+        if None in units_us or not all(w.answer_us for w in self._workers):
             return None
-        known = price_us, self._racks.leaves, times
         if self._planned is None or self._planned[0] != known:
             machines = [
                 Machine(
                     free_us=0,
-                    unit_us=unit_us,
+                    unit_us=w.unit_us or 0.0,
                     weight=w.weight,
                     held=self._micro_batches,
                     told_us=w.answer_us,
                     release_us=w.answer_us // 2,
-                    link_us=link_us,
+                    link_us=self._projection.link_us(rank),
                     joins=self._projection.has_slow_link(rank),
                 )
-                for rank, (w, (unit_us, link_us)) in enumerate(zip(self._workers, times, strict=True))
+                for rank, w in enumerate(self._workers)
             ]
-            usual_us = sorted(m.piece_us for m in machines)[len(machines) // 2]
+            usual_us = sorted(map(piece_us, machines))[len(machines) // 2]
             self._planned = known, self._racks.plan((), machines, max(usual_us, price_us))
         return self._planned[1]

@@ -1,7 +1,7 @@
 """What the ledger believes of times to come. (protocol section 10.3)
 
-A *forecast* says how long a unit of work will take a worker in the next step, and how far such forecasts have been off. All
-times are microseconds.
+A *forecast* says how long a unit of work will take a worker in the next step, and how far such forecasts have been off; a
+*belief* is all that the planner is given of a worker in this step. All times are microseconds.
 """
 
 from collections import deque
@@ -36,3 +36,59 @@ class Forecast:
                 self.error_us = max(KEPT * self.error_us, abs(took_us - self.mean_us))
             self._seen.append(took_us)
         self.mean_us = float(median(self._seen))
+
+
+@dataclass(slots=True)
+class Belief:
+    """What is believed of a worker in one step: it holds until something new is heard of the worker, or decided.
+
+    A record class (protocol/records.py), whose rules are in believing.py.
+    """
+
+    each_us: float = 0.0
+    """Time for a micro-batch of its own shard: as measured, or else the median worker's; 0: no speed is known."""
+    is_measured: bool = False
+    weight: int = 1
+    """Units of work in a micro-batch of its shard."""
+    held: int = 0
+    """Micro-batches of its own shard, from the first on, that it owns."""
+    begun: int = 0
+    """Those that it had begun at its newest report."""
+    free: int = 0
+    """Micro-batches of its shard without an owner."""
+    is_idle: bool = False
+    """It has reported to have computed all that it held."""
+    holds_nothing: bool = False
+    """It has begun the step, and owns none of its shard."""
+    is_ended: bool = False
+    """It was told that it gets no more of its shard."""
+    is_overdue: bool = False
+    """A micro-batch was taking longer than usual at its newest report: it may have stopped."""
+    has_said_so: bool = False
+    """Its own report, made after its work was due, says that it has not got on: no report is lost or under way."""
+    has_reported: bool = False
+    newest_us: int = 0
+    """When it began the newest micro-batch, or reported it done."""
+    due_us: int = 0
+    """When it should be done with what it holds."""
+    lot_us: int = 0
+    """When it should have computed its lot."""
+    in_lot: int = 0
+    """Micro-batches of others in its lot that it has not begun to send."""
+    has_lot: bool = False
+    link_us: int = 0
+    """For how long a contribution keeps its link busy."""
+    slow_link_us: int = 0
+    """The same, where the link is slow; 0: it is not."""
+    link_free_us: int = 0
+    """When what it has computed has left its link."""
+    answer_us: int = 0
+    """How long an answer takes to reach it."""
+    asks_again_us: int = 0
+    """When its next offer should be here."""
+    left_alone_us: int = 0
+    """Until when nobody takes its work, because it waits for the sum of the step before."""
+    behind_us: int = 0
+    """Until when it counts as receiving sums of earlier steps."""
+    patience_us: int = 0
+    """The least time for which work may be late before others copy it."""

@@ -13,15 +13,19 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
+from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.advice import Advice
-from sa_atp.protocol.help.plan import NEVER_US, Machine, Plan
+from sa_atp.protocol.help.belief import Belief
+from sa_atp.protocol.help.believing import LEAST_POLL_US, NEVER_US, expected_us, free_us, held_until_us, is_behind
+from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
-from sa_atp.protocol.help.silence import LEAST_POLL_US, Silence
+from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.records import Records
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 
@@ -30,7 +34,6 @@ LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no
 RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
 ASK_AGAIN_US = 20_000  # after which a revocation that was not answered is repeated
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
-FOREVER_US = 1 << 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,8 @@ class Believed:
 
 
 class Ledger:
-    def __init__(self, world_size: int, micro_batches: int, grade: HelpGrade) -> None:
+    def __init__(self, world_size: int, micro_batches: int, grade: HelpGrade, kernels: Kernels = PLAIN) -> None:
+        """Args: kernels: for plans, compiled or not."""
         self.world_size = world_size
         self.micro_batches = micro_batches
         self._map = ContributionMap(world_size, micro_batches)
@@ -70,8 +74,9 @@ class Ledger:
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._projection = Projection(self._workers)
-        self.racks = Racks(self._workers)
-        self._silence = Silence(self._workers, self._map, self._projection, self.racks)
+        self.racks = Racks(self._workers, kernels)
+        self._kernels = kernels
+        self._silence = Silence(self._workers, self._map, self._projection, self.racks, kernels)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
         self._price = Price()
@@ -99,7 +104,7 @@ class Ledger:
         course.newest_us = sent_us - (since_us or 0)
         # a worker that holds work and has begun none of it is overdue as well
         at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
-        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or FOREVER_US)
+        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or NEVER_US)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:
             course.idle_us = sent_us  # its Idle message may be queued behind its data
         owners = state.owner[rank]
@@ -117,7 +122,7 @@ class Ledger:
             self._leave_alone(state, step, rank, now_us)
             return held, False  # it is not in this step yet
         course.left_alone_until_us = 0
-        return self._grant_more(state, step, rank, begun, held, now_us)
+        return self._grant_more(state, rank, begun, held, now_us)
 
     def ask(
         self,
@@ -152,26 +157,25 @@ class Ledger:
         """After how long a leader that got no work should ask again: when something may have changed. Until then the
         ledger does not count on it.
         """
-        again_us = self._when_to_ask(self._steps[step], step, rank, now_us)
+        state = self._steps[step]
+        again_us = self._when_to_ask(state, step, rank, now_us)
         # as long as an answer and a question take, which are half each of what an answer is said to take
-        self._steps[step].courses[rank].asks_again_us = now_us + again_us + self._workers[rank].answer_us
+        state.courses[rank].asks_again_us = now_us + again_us + self._workers[rank].answer_us
+        state.news.add(rank)
         return again_us
 
     def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
         if self._is_over(step):
             return LONGEST_POLL_US
-        times: list[int] = []
         for other, course in enumerate(state.courses):
-            if other == rank:
-                continue
-            answer_us = (course.asked_us or 0) + self._workers[other].answer_us
-            if course.revoked_us is not None and now_us <= answer_us:
-                # so that its offer arrives together with the answer to the revocation
-                return max(0, answer_us - now_us - self._workers[rank].answer_us)
-            times += self._silence.poll_us(state, rank, other, now_us)
-        if not times:  # all others have computed all that they have: the sum will come
+            if course.revoked_us is not None and other != rank:
+                answer_us = (course.asked_us or 0) + self._workers[other].answer_us
+                if now_us <= answer_us:  # so that its offer arrives together with the answer to the revocation
+                    return max(0, answer_us - now_us - self._workers[rank].answer_us)
+        again_us: int = self._kernels.ask_again_us(self._projection.given(state), rank, now_us)
+        if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
             return RAREST_POLL_US
-        return min(max(min(times, default=0), LEAST_POLL_US), LONGEST_POLL_US)
+        return min(max(again_us, LEAST_POLL_US), LONGEST_POLL_US)
 
     def idle(self, step: int, rank: int, report: WorkerReport, now_us: int) -> None:
         """Notes that a worker has computed all that it held, and sends it."""
@@ -182,6 +186,7 @@ class Ledger:
     def note_overtaken(self, step: int, rank: int, report: WorkerReport) -> None:
         """Takes the speed from a report that a newer one has overtaken; the rest of it no longer counts."""
         self._workers[rank].note_duration(step, report)
+        self._note_news(rank)
 
     def crossed(self, step: int) -> list[int]:
         """Shards of a step with a helper below another leaf than their owner's. (protocol section 10.5)"""
@@ -209,15 +214,15 @@ class Ledger:
         state = self._steps.get(step)
         if state is None:
             return Believed()
-        ranks = range(self.world_size)
+        beliefs = self._projection.beliefs(state)
         return Believed(
-            each_us=[self._projection.duration(state, rank) or 0 for rank in ranks],
-            begun=[course.begun for course in state.courses],
-            held=[state.held(rank) for rank in ranks],
-            free=[state.free(rank) for rank in ranks],
-            done_us=[self._projection.free_us(state, rank, now_us) for rank in ranks],
-            link_us=[self._projection.link_us(rank) for rank in ranks],
-            answer_us=[worker.answer_us for worker in self._workers],
+            each_us=[int(b.each_us) * b.is_measured for b in beliefs],
+            begun=[b.begun for b in beliefs],
+            held=[b.held for b in beliefs],
+            free=[b.free for b in beliefs],
+            done_us=[free_us(b, now_us) for b in beliefs],
+            link_us=[b.link_us for b in beliefs],
+            answer_us=[b.answer_us for b in beliefs],
         )
 
     def advice(self, rank: int) -> tuple[int, bool]:
@@ -246,44 +251,48 @@ class Ledger:
         """
         course, before = state.courses[rank], self._steps.get(step - 1)
         is_done = before is not None and before.courses[rank].idle_us is not None
-        each_us, usual_us = self._projection.expected_us(state, rank, rank), self._projection.typical(rank) or 0
+        b, usual_us = self._projection.beliefs(state)[rank], self._projection.typical_us(rank) or 0
+        each_us = expected_us(b, b)
         if is_done and course.left_alone_until_us is None and each_us <= WAITS * usual_us:
             worker = self._workers[rank]
             whole_us = self.micro_batches * each_us + worker.send_us
             course.left_alone_until_us = now_us + 2 * max(whole_us, worker.lag_us, 2 * worker.answer_us)
+            state.news.add(rank)
 
     def _plan(
-        self, state: Step, step: int, now_us: int, rank: int | None = None, busy_until_us: int | None = None
-    ) -> tuple[list[Machine], Plan]:
-        """Makes the best plan for the rest of a step. Args: busy_until_us: when a worker says that it will be free."""
-        machines = []
-        for each in range(self.world_size):
-            is_behind = self._silence.is_behind(step, each, now_us)
-            spared_us = NEVER_US if is_behind else state.courses[each].left_alone_until_us or 0
-            until_us = busy_until_us if each == rank else None
-            copy_us, course = NEVER_US, state.courses[each]
-            if not is_behind and (course.idle_us is None or course.lot):
-                copy_us = max(self._silence.backup_from_us(state, each if rank is None else rank, each))
-            machines.append(self._projection.machine(state, each, now_us, spared_us, copy_us, until_us))
-        # what help costs is paid once in a step
-        return machines, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
+        self, state: Step, now_us: int, rank: int = NOBODY, busy_until_us: int = NEVER_US
+    ) -> tuple[list[int], Plan]:
+        """Makes the best plan for the rest of a step.
 
-    def _grant_more(self, state: Step, step: int, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
+        Args: busy_until_us: when the worker that asks says that it will be free.
+        Returns: how many micro-batches of its own each worker holds that it should not have begun; the plan.
+        """
+        known = self._projection.given(state)
+        machines, movable = plan.machines(known, rank, busy_until_us, now_us, self._kernels)
+        held = plan.held_of(machines)
+        if not movable:
+            return held, Plan(0.0, held, [{}] * len(held))
+        # what help costs is paid once in a step
+        return held, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
+
+    def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
         """Grants an owner the micro-batches that the plan has for it, a part at a time: what is not granted yet can still
         go to a helper.
         """
         each_us = self._projection.duration(state, rank)
-        if each_us is None:
+        if not each_us:
             until = self._grant(state, rank, held, held + 1)
             if until == held < self.micro_batches:
-                state.ended.add(rank)  # helpers have the rest
+                self._end(state, rank)  # helpers have the rest
             return until, rank in state.ended
-        machines, plan = self._plan(state, step, now_us)
-        answer_us, more = self._workers[rank].answer_us, plan.own[rank] - machines[rank].held
+        answer_us, more = self._workers[rank].answer_us, 0
+        if state.free(rank):
+            to_begin, best = self._plan(state, now_us)
+            more = best.own[rank] - to_begin[rank]
         if more <= 0:
             if (held - begun) * each_us > 2 * answer_us + each_us:
                 return held, False  # it still has work, and will ask again
-            state.ended.add(rank)
+            self._end(state, rank)
             return held, True
         soon = math.ceil(2 * answer_us / each_us)  # what it computes until its next claim can be answered
         return self._grant(state, rank, held, held + min(more, max(1, soon, more // 2))), False
@@ -294,7 +303,13 @@ class Ledger:
             owners[held] = rank
             held += 1
             course.granted += 1
+        state.news.add(rank)
         return held
+
+    def _end(self, state: Step, rank: int) -> None:
+        """Tells an owner that it gets no more of its shard."""
+        state.ended.add(rank)
+        state.news.add(rank)
 
     # --- help ---------------------------------------------------------------------------------------------------------
 
@@ -323,33 +338,33 @@ class Ledger:
         is_silent = pending is None or pending == 1  # else some sums are complete: every worker has sent something
         return self._back_up(state, step, rank, missing, now_us) if is_silent else None
 
-    def _help(self, state: Step, step: int, rank: int, now_us: int, free_us: int, *, is_busy: bool) -> Assigned | None:
+    def _help(self, state: Step, step: int, rank: int, now_us: int, done_us: int, *, is_busy: bool) -> Assigned | None:
         """Gives a helper its part of the plan: the last free micro-batches of a shard. Where the plan has moved what
         owners hold, these are asked to give it up.
 
-        Args: is_busy: it still computes its last lot, or has not sent it.
+        Args: done_us: when its present work will be done. is_busy: it still computes its last lot, or has not sent it.
         """
         course = state.courses[rank]
-        machines, plan = self._plan(state, step, now_us, rank, free_us)
-        part = plan.parts[rank]
+        to_begin, best = self._plan(state, now_us, rank, done_us)
+        beliefs = self._projection.beliefs(state)
         shards = [
-            (shard in state.ended, count, shard)
-            for shard, count in part.items()
-            if state.free(shard) and machines[shard].spared_us <= free_us
+            (b.is_ended, count, shard)
+            for shard, count in best.parts[rank].items()
+            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
         ]
         if not shards:
-            for shard, machine in enumerate(machines):
-                if shard != rank and plan.own[shard] < machine.held:
+            for shard, count in enumerate(to_begin):
+                if shard != rank and best.own[shard] < count:
                     self._ask_back(state, step, shard, now_us)
             self._ask_overdue(state, step, rank, now_us)
             return None
         _, count, shard = max(shards)
-        each_us = self._projection.expected_us(state, rank, shard)
-        is_early = is_busy and course.idle_us is None and self._projection.has_slow_link(rank)
+        b, each_us = beliefs[rank], expected_us(beliefs[rank], beliefs[shard])
+        is_early = is_busy and not b.is_idle and b.slow_link_us > 0
         if is_early and not course.joins_lot and self.racks.are_summed_together(state, rank, shard):
             course.joins_lot, course.own_in_lot = True, state.held(rank)
             course.lot = [(rank, m) for m in range(course.own_in_lot)]
-        most = max(1, math.ceil(self._workers[rank].answer_us / each_us), state.free(shard) // (2 * self.world_size))
+        most = max(1, math.ceil(b.answer_us / each_us), beliefs[shard].free // (2 * self.world_size))
         lot: list[int] = []
         while len(lot) < min(count, most) and state.free(shard):
             tail = state.last_free(shard)
@@ -357,8 +372,9 @@ class Ledger:
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
-        course.asks_again_us = free_us + self._workers[rank].answer_us // 2  # it asks when it begins the lot
-        course.lot_until_us = free_us + len(lot) * each_us
+        course.asks_again_us = done_us + b.answer_us // 2  # it asks when it begins the lot
+        course.lot_until_us = done_us + len(lot) * each_us
+        state.news |= {rank, shard}
         if shard != rank:
             self.racks.note_assignment(state, rank, shard)
             self.helped_micro_batches += len(lot)
@@ -366,24 +382,15 @@ class Ledger:
 
     def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks owners that should have been done by now for their progress."""
-        for shard, course in enumerate(state.courses):
-            if shard == rank or course.idle_us is not None or shard in state.ended:
-                continue
-            if self._silence.is_behind(step, shard, now_us):
-                continue
-            if course.newest_us is not None and not course.begun and not state.held(shard):
-                continue  # it is not in this step yet, and holds nothing of it
-            heard_us = course.newest_us or 0
-            if self._projection.due_us(state, shard) < now_us and now_us - heard_us > (
-                self._projection.duration(state, shard) or 0
-            ):
-                self._ask_back(state, step, shard, now_us)
+        owner, known = -1, self._projection.given(state)
+        while (owner := self._kernels.next_overdue(known, rank, owner + 1, now_us)) >= 0:
+            self._ask_back(state, step, owner, now_us)
 
     def _ask_back(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Revokes what an owner need not hold, unless it was asked so recently that there can be no news."""
         course = state.courses[rank]
         # an owner that has answered has no news before it has had time for a micro-batch
-        usual_us = (self._projection.duration(state, rank) or 0) if course.revoked_us is None else ASK_AGAIN_US
+        usual_us = self._projection.duration(state, rank) if course.revoked_us is None else ASK_AGAIN_US
         if course.asked_us is not None and now_us - course.asked_us < max(usual_us, 2 * self._workers[rank].answer_us):
             return
         if course.revoked_us is None:
@@ -393,14 +400,13 @@ class Ledger:
 
     def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Gives a helper micro-batches whose owner has fallen silent."""
-        found = self._silence.find(state, step, rank, missing, now_us)
+        found = self._silence.find(state, rank, missing, now_us)
         if found is None:
             return None
         shard, micro_batches = found
+        beliefs = self._projection.beliefs(state)
         done_us = (
-            now_us
-            + self._workers[rank].answer_us // 2
-            + len(micro_batches) * self._projection.expected_us(state, rank, shard)
+            now_us + beliefs[rank].answer_us // 2 + len(micro_batches) * expected_us(beliefs[rank], beliefs[shard])
         )
         state.copied_us.update({(shard, m): done_us for m in micro_batches})
         self.racks.note_assignment(state, rank, shard)
@@ -409,18 +415,19 @@ class Ledger:
 
     def _clone(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """Gives a helper the whole shard that would be finished last and has no clone yet."""
-        finish = {s: self._projection.held_until(state, s, now_us) for s in range(self.world_size)}
+        beliefs = self._projection.beliefs(state)
+        finish = {s: held_until_us(b, now_us) for s, b in enumerate(beliefs)}
         for shard in sorted(finish, key=lambda s: -finish[s]):
             if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
                 continue
-            if self._silence.is_behind(step, shard, now_us):
+            if is_behind(beliefs[shard], now_us):
                 continue
-            each_us = self._projection.expected_us(state, rank, shard)
+            each_us = expected_us(beliefs[rank], beliefs[shard])
             ready_us = max(free_us + self.micro_batches * each_us, state.courses[rank].link_until_us)
             leaf, soonest_us, costs_us = self.racks.leaf_of(shard), float(finish[shard]), each_us / 2 + self._price.us
             if leaf and rank not in leaf:
                 others = [r for r in leaf if r != shard]
-                whole_us = [self.micro_batches * self._projection.expected_us(state, r, shard) for r in others]
+                whole_us = [self.micro_batches * expected_us(beliefs[r], beliefs[shard]) for r in others]
                 soonest_us = min([soonest_us, *(finish[r] + us for r, us in zip(others, whole_us, strict=True))])
                 costs_us += self.racks.cost_us(leaf)
             if ready_us + costs_us < soonest_us:
@@ -442,11 +449,18 @@ class Ledger:
             self._workers[rank].note_lag(sent_us - report.spent_us - state.began_us)
         course.learn(report, sent_us)
         course.revoked_us = None
+        self._note_news(rank)
         return state, sent_us
+
+    def _note_news(self, rank: int) -> None:
+        for state in self._steps.values():
+            state.news.add(rank)
 
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
             self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
+            if self._kernels is not PLAIN:
+                self._steps[step].records = Records(Belief, self.world_size)
             before = self._steps.get(step - 1)
             if before is not None and step > 1:  # in the first step everything takes longer
                 took_us = began_us - before.began_us

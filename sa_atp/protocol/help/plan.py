@@ -17,21 +17,52 @@ nonidentical processors*, 1977). A worker whose link is too slow for a contribut
 All times are microseconds.
 """
 
-import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Protocol
 
-NEVER_US = 1 << 50
-PRECISE = 16  # a plan ends at most this share of the shortest piece's time later than the best of its kind
+import numpy as np
+from numpy.typing import NDArray
+
+from sa_atp.protocol.help import believing, planning
+from sa_atp.protocol.help.belief import Belief
+from sa_atp.protocol.help.believing import NEVER_US
+from sa_atp.protocol.help.planning import May
+from sa_atp.protocol.records import Records, table
 
 
-@dataclass(frozen=True, slots=True)
+class Kernels(Protocol):
+    """Functions of believing.py and planning.py, compiled for records; or `PLAIN`, for objects."""
+
+    @property
+    def machines(self) -> Any: ...
+    @property
+    def next_late(self) -> Any: ...
+    @property
+    def next_overdue(self) -> Any: ...
+    @property
+    def ask_again_us(self) -> Any: ...
+    @property
+    def make(self) -> Any: ...
+
+
+PLAIN: Kernels = SimpleNamespace(
+    machines=believing.machines,
+    next_late=believing.next_late,
+    next_overdue=believing.next_overdue,
+    ask_again_us=believing.ask_again_us,
+    make=planning.make,
+)
+
+
+@dataclass(slots=True)
 class Machine:
-    """What is believed of a worker when a plan is made."""
+    """What is believed of a worker when a plan is made: a record class (protocol/records.py)."""
 
-    free_us: int
+    free_us: int = 0
     """When it is done with what it cannot give up: pieces that it has begun, its lot."""
-    unit_us: float
+    unit_us: float = 0.0
     """Time for a unit of work; a piece has `weight` units."""
     weight: int = 1
     """Units in a piece of its own shard."""
@@ -58,29 +89,6 @@ class Machine:
     joins: bool = True
     """Whether what it computes for others leaves together with that, rather than after it."""
 
-    @property
-    def piece_us(self) -> float:
-        """Time for a piece of its own shard."""
-        return self.unit_us * self.weight
-
-    def own(self, end_us: float) -> int:
-        """How many pieces of its own shard it can compute and send by then."""
-        left_us = end_us - self.link_us
-        count = min(self.held, max(0, int((left_us - self.free_us) // self.piece_us)))
-        if count < self.held or not self.open:
-            return count
-        begin_us = max(self.free_us + self.held * self.piece_us, self.told_us)
-        return count + min(self.open, max(0, int((left_us - begin_us) // self.piece_us)))
-
-    def own_done_us(self, count: int) -> float:
-        """When it has computed so many pieces of its own shard."""
-        done_us = self.free_us + min(count, self.held) * self.piece_us
-        return done_us if count <= self.held else max(done_us, self.told_us) + (count - self.held) * self.piece_us
-
-    def left_us(self, computed_us: float) -> float:
-        """When what is computed by then has left."""
-        return max(computed_us, self.link_free_us) + self.link_us
-
 
 @dataclass(slots=True)
 class Plan:
@@ -94,87 +102,50 @@ class Plan:
     """For each worker, how many pieces of each shard it should do as a helper."""
 
 
+Machines = Sequence[Machine] | NDArray[np.void]
+"""By rank: objects, or records."""
+
+
+def machines(
+    beliefs: Sequence[Belief] | NDArray[np.void], rank: int, busy_until_us: int, now_us: int, kernels: Kernels = PLAIN
+) -> tuple[Machines, int]:
+    """Works out workers as the planner sees them now.
+
+    Args: beliefs: by rank: objects, or records for compiled kernels; for the others see believing.machines.
+    Returns: by rank: objects, or records; and how many pieces might be given to the rank that asks.
+    """
+    made = table(Machine, len(beliefs)) if isinstance(beliefs, np.ndarray) else [Machine() for _ in beliefs]
+    return made, int(kernels.machines(beliefs, rank, busy_until_us, now_us, made))
+
+
+def held_of(machines: Machines) -> list[int]:
+    """How many pieces each worker holds and has not begun."""
+    if isinstance(machines, np.ndarray):
+        found: list[int] = machines["held"].tolist()
+        return found
+    return [m.held for m in machines]
+
+
 def make(
-    machines: Sequence[Machine], *, helpers: Sequence[Collection[int]] | None = None, better_by_us: float = 0.0
+    machines: Machines, *, helpers: May | None = None, better_by_us: float = 0.0, kernels: Kernels = PLAIN
 ) -> Plan:
     """Makes a plan.
 
     Args:
         machines: by rank.
-        helpers: for each shard, the ranks that may compute pieces of it, itself included; None: all.
+        helpers: [shard, rank]: whether a rank may compute pieces of a shard; None: all may.
         better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold,
             or may be granted.
     """
-    busy = [r for r, m in enumerate(machines) if m.held or m.open or m.loose or m.unsent]
-    first = _within(machines, busy, NEVER_US, helpers)
-    assert first is not None, "each worker can do its own"
-    found, high_us = first, first.end_us
-    low_us: float = max(*(m.link_free_us for m in machines), min(m.told_us for m in machines))
-    precise_us = max(1.0, min((m.piece_us for m in machines), default=1.0) / PRECISE)
-    while high_us - low_us > precise_us:
-        middle_us = (low_us + high_us) / 2
-        tried = _within(machines, busy, middle_us, helpers)
-        if tried is None:
-            low_us = middle_us
-        else:
-            found, high_us = tried, tried.end_us
-    return first if found.end_us + better_by_us >= first.end_us else found
-
-
-def _within(
-    machines: Sequence[Machine], busy: Sequence[int], end_us: float, helpers: Sequence[Collection[int]] | None
-) -> Plan | None:
-    """Args: busy: machines that have pieces of their own. Returns: a plan whose last contribution leaves by `end_us`; None:
-    list scheduling finds none.
-    """
-    own = [0] * len(machines)
-    ready: list[float] = [max(m.free_us, m.told_us) for m in machines]
-    link_free_us: list[float] = [m.link_free_us for m in machines]
-    last_us: float = max(link_free_us)
-    left: list[tuple[int, int, int]] = []  # (release, shard, pieces)
-    at_own: set[int] = set()  # workers that keep to their own, or would be too late even with what they have begun
-    for shard in busy:
-        m = machines[shard]
-        own[shard] = count = m.own(end_us)
-        done_us = m.own_done_us(count)
-        own_left_us = m.left_us(done_us) if m.unsent or count else m.link_free_us
-        if own_left_us > end_us and not count:  # nobody waits for it
-            left.append((m.copy_us, shard, m.unsent))
-            own_left_us = m.link_free_us
-            at_own.add(shard)
-        last_us = max(last_us, own_left_us)
-        ready[shard] = max(done_us, m.told_us)
-        if not m.joins:
-            link_free_us[shard] = own_left_us
-        surplus = m.held + m.open - count
-        if surplus:
-            at_own.add(shard)
-        free = min(surplus, m.open) + m.loose
-        left += [(m.spared_us, shard, free)] if free else []
-        held = surplus + m.loose - free
-        left += [(m.release_us, shard, held)] if held else []
-    if last_us > end_us:
-        return None
-    parts: list[dict[int, int]] = [{} for _ in machines]
-    # a worker helps when its own shard is done
-    helping = [r for r in range(len(machines)) if r not in at_own] if left else []
-    for release_us, shard, pieces in sorted(left, key=lambda each: (each[0], -machines[each[1]].weight)):
-        weight = machines[shard].weight
-
-        def finish(rank: int, release_us: int = release_us, weight: int = weight) -> tuple[float, float, int]:
-            """When a worker would have sent a piece; when it would have computed it."""
-            m = machines[rank]
-            computed_us = max(ready[rank], release_us) + m.unit_us * weight
-            return max(computed_us, link_free_us[rank]) + m.link_us, computed_us, rank
-
-        soonest = [finish(rank) for rank in helping if helpers is None or rank in helpers[shard]]
-        heapq.heapify(soonest)
-        for _ in range(pieces):
-            if not soonest or soonest[0][0] > end_us:
-                return None
-            finish_us, computed_us, rank = soonest[0]
-            ready[rank] = computed_us
-            parts[rank][shard] = parts[rank].get(shard, 0) + 1
-            last_us = max(last_us, finish_us)
-            heapq.heapreplace(soonest, finish(rank))
-    return Plan(last_us, own, parts)
+    count, given = len(machines), machines
+    if kernels is not PLAIN and not isinstance(machines, np.ndarray):
+        records = Records(Machine, count)
+        for rank, each in enumerate(machines):
+            records.write(rank, each)
+        given = records.array
+    own, parts = np.zeros(count, np.int64), np.zeros((count, count), np.int64)
+    may = np.ones((count, count), np.bool_) if helpers is None else helpers
+    made = Plan(kernels.make(given, may, better_by_us, own, parts), own.tolist(), [{} for _ in machines])
+    for rank, shard in zip(*(each.tolist() for each in parts.nonzero()), strict=True):
+        made.parts[rank][shard] = int(parts[rank, shard])
+    return made

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from sa_atp.protocol.help.belief import Forecast
+from sa_atp.protocol.help.belief import Belief, Forecast
+from sa_atp.protocol.records import Records
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay
@@ -175,8 +176,7 @@ class Step:
     """When the first worker began the step, as far as is known."""
     courses: list[Course]
     """By rank."""
-    is_first: bool = False
-    """The job's first step, in which no speed is known."""
+    number: int = 1
     is_helped: bool = False
     """Whether any work was given to a helper."""
     copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
@@ -187,15 +187,30 @@ class Step:
     """Shards whose owner was told that it gets no more."""
     crossed: set[int] = field(default_factory=set)
     """Shards with a helper below another leaf: the leaf of the shard's owner will not complete their sum."""
+    beliefs: list[Belief] = field(default_factory=list)
+    """What is believed of each worker, by rank, as far as there is no news (Projection.beliefs)."""
+    records: Records | None = None
+    """The same for compiled kernels."""
+    news: set[int] = field(default_factory=set)
+    """Ranks of which something was heard, or decided, since what is believed of them was worked out."""
+    unmeasured: set[int] = field(default_factory=set)
+    """Ranks without a measured speed: what is believed of them changes with the others' reports."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = 1) -> "Step":
         return cls(
-            is_first=number == 0,
+            number=number,
             owner=[[rank] * micro_batches for rank in range(world_size)],
             began_us=now_us,
             courses=[Course() for _ in range(world_size)],
+            beliefs=[Belief() for _ in range(world_size)],
+            unmeasured=set(range(world_size)),
         )
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the job's first step, in which no speed is known."""
+        return self.number == 0
 
     def free(self, shard: int) -> int:
         """How many of a shard's micro-batches have no owner."""

@@ -8,8 +8,10 @@ trunk.
 import math
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from sa_atp.protocol.help import plan
-from sa_atp.protocol.help.plan import Machine, Plan
+from sa_atp.protocol.help.plan import PLAIN, Kernels, Machines, Plan
 from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
 
@@ -17,9 +19,10 @@ FORGOTTEN = 0.98  # share of the measured cost of crossing racks that is kept in
 
 
 class Racks:
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        """Args: workers: what is known of each, by rank."""
+    def __init__(self, workers: Sequence[Worker], kernels: Kernels = PLAIN) -> None:
+        """Args: workers: what is known of each, by rank. kernels: for plans."""
         self._workers = workers
+        self._kernels = kernels
         self._everybody = range(len(workers))
         self.leaves: tuple[frozenset[int], ...] = ()
         """The ranks below each leaf; empty where one switch sums everything, or the leaves are not known."""
@@ -47,20 +50,20 @@ class Racks:
         leaf = self.leaf_of(shard)
         return not leaf or rank in leaf or not state.crossed.isdisjoint(leaf)
 
-    def plan(self, crossed: Collection[int], machines: Sequence[Machine], better_by_us: float) -> Plan:
+    def plan(self, crossed: Collection[int], machines: Machines, better_by_us: float) -> Plan:
         """Makes the plan in which workers help below their own leaf, and all help where a rack is crossed already; or the
         plan in which all help each other, if that saves more than it costs. Args: crossed: shards of the step.
         """
-        everybody = plan.make(machines, better_by_us=better_by_us)
+        everybody = plan.make(machines, better_by_us=better_by_us, kernels=self._kernels)
         if not self.leaves or not any(everybody.parts):
             return everybody
-        helpers: list[Collection[int]] = []
-        for rank in self._everybody:
-            leaf = self.leaf_of(rank)
-            helpers.append(leaf if leaf and leaf.isdisjoint(crossed) else self._everybody)
-        near = plan.make(machines, helpers=helpers, better_by_us=better_by_us)
-        crosses = {s for r, part in enumerate(everybody.parts) for s in part if r not in helpers[s]}
-        costs_us = max((self.cost_us(helpers[shard]) for shard in crosses), default=0.0)
+        helpers = np.ones((len(machines), len(machines)), np.bool_)
+        for leaf in self.leaves:
+            if leaf.isdisjoint(crossed):
+                helpers[list(leaf)] = [rank in leaf for rank in self._everybody]
+        near = plan.make(machines, helpers=helpers, better_by_us=better_by_us, kernels=self._kernels)
+        crosses = {s for r, part in enumerate(everybody.parts) for s in part if not helpers[s, r]}
+        costs_us = max((self.cost_us(self.leaf_of(shard)) for shard in crosses), default=0.0)
         return everybody if everybody.end_us + costs_us < near.end_us else near
 
     def patience_us(self, shard: int) -> float:

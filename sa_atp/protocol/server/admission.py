@@ -7,6 +7,7 @@ control plane install the job; when that is done, the ranks get their welcome.
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from sa_atp.protocol.help.plan import PLAIN, Kernels
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.membership import GONE_US
 from sa_atp.protocol.job.terms import Terms, difference
@@ -46,6 +47,7 @@ class Admission:
         events: deque[ServerEvent],
         fail: Callable[[Job, str, Sequence[int], str], None],
         log_of: Callable[[str], Log] = of_nobody,
+        plan_kernels: Kernels = PLAIN,
     ) -> None:
         """Args: fail: called with a job that fails, the reason, the ranks concerned, and details for people."""
         self._settings = settings
@@ -56,6 +58,7 @@ class Admission:
             slots_per_job=settings.slots_per_job,
             random_bits=random_bits,
             log_of=log_of,
+            plan_kernels=plan_kernels,
         )
         self._events = events
         self.has_bare_results = True

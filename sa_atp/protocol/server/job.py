@@ -16,6 +16,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Mask, Seqs
 from sa_atp.protocol.help.ledger import Ledger
+from sa_atp.protocol.help.plan import PLAIN, Kernels
 from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.horizon import HORIZON
@@ -139,12 +140,15 @@ class Job:
         first_seq: int,
         contribution_bits: int = CONTRIBUTION_BITS,
         log: Log = nobody,
+        plan_kernels: Kernels = PLAIN,
     ) -> None:
         """Args:
         contribution_bits: bits in the bitmaps of packets.
         log: is called with each decision about the job.
+        plan_kernels: of its ledger, compiled or not.
         """
         self.log = log
+        self._plan_kernels = plan_kernels
         self.name = name
         self.number = number
         self.epoch = epoch
@@ -182,7 +186,7 @@ class Job:
         self.first_seq = first_seq
         self.recalled.clear()
         self.sums = SumStore(self.lanes, self.fan_in, first_seq, self.contribution_bits)
-        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade)
+        self.ledger = Ledger(self.world_size, self.micro_batches, self.help_grade, self._plan_kernels)
         self.seating = Seats(self.seats, self.terms.cut_off)
         self.lateness = Lateness(self.world_size)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sa_atp.protocol.help.plan import PLAIN, Kernels
 from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, of_nobody
 from sa_atp.protocol.packets.message_fields import MOST_SLOTS
@@ -21,6 +22,7 @@ class Registry:
         slots_per_job: int,
         random_bits: Callable[[int], int],
         log_of: Callable[[str], Log] = of_nobody,
+        plan_kernels: Kernels = PLAIN,
     ) -> None:
         """Args: see ServerSettings and ParameterServer."""
         self.jobs: dict[int, Job] = {}
@@ -31,6 +33,7 @@ class Registry:
         """Slots of a job."""
         self._random_bits = random_bits
         self._log_of = log_of
+        self._plan_kernels = plan_kernels
 
     def named(self, name: str) -> Job | None:
         return next((job for job in self.jobs.values() if job.name == name), None)
@@ -56,6 +59,7 @@ class Registry:
             first_seq=self._random_bits(32),
             contribution_bits=self._contribution_bits,
             log=self._log_of(name),
+            plan_kernels=self._plan_kernels,
         )
         self.jobs[number] = job
         return job

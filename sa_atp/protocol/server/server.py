@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import numpy as np
 from msgspec.structs import asdict, replace
 
+from sa_atp.protocol.help.plan import PLAIN
+from sa_atp.protocol.help.plan import Kernels as PlanKernels
 from sa_atp.protocol.job import failures
 from sa_atp.protocol.job.errors import describe_ranks, narrow_path
 from sa_atp.protocol.job.serial import serial_distance
@@ -79,15 +81,17 @@ class ParameterServer:
         random_bits: Callable[[int], int],
         kernels: Kernels | None = None,
         log_of: Callable[[str], Log] = of_nobody,
+        plan_kernels: PlanKernels = PLAIN,
     ) -> None:
         """Args:
         random_bits: like random.getrandbits; chooses where epochs and sequence numbers start.
         kernels: compiled code for the common case; None: the rules in Python handle every packet.
         log_of: returns, for a job's name, the log that is called with each decision about the job.
+        plan_kernels: of the jobs' ledgers, compiled or not.
         """
         self.settings = settings
         self._events: deque[ServerEvent] = deque()
-        self._admission = Admission(settings, random_bits, self._events, self._fail, log_of)
+        self._admission = Admission(settings, random_bits, self._events, self._fail, log_of, plan_kernels)
         self.jobs = self._admission.jobs
         self.own_ip: str | None = None  # address of the server's socket; tells which tools are on its host
         self.malformed = 0

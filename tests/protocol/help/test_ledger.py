@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.ledger import STEPS_KEPT, Ledger, WorkerReport
-from sa_atp.protocol.help.plan import Machine, Plan
-from sa_atp.protocol.help.projection import LEAST_SENDING_US
-from sa_atp.protocol.help.silence import FIRST_PATIENCE, HEARD_US
+from sa_atp.protocol.help.plan import Kernels, Machine, Plan
+from sa_atp.protocol.help.projection import FIRST_PATIENCE, HEARD_US, LEAST_SENDING_US
 from sa_atp.protocol.packets.help_messages import Claim, Granted, HelpAnswer
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
@@ -177,7 +176,7 @@ def test_an_owner_begins_a_grant_when_it_arrives() -> None:
     until, over = ledger.claim(1, 1, 2, 2, 0, report, now)
     assert (until, over) > (2, False)
     state = ledger._steps[1]
-    assert ledger._projection.due_us(state, 1) == now + answer_us // 2 + (until - 2) * 2 * FAST_US
+    assert ledger._projection.belief(state, 1).due_us == now + answer_us // 2 + (until - 2) * 2 * FAST_US
 
 
 def test_an_overdue_owner_becomes_silent_however_often_it_is_granted_more() -> None:
@@ -188,7 +187,7 @@ def test_an_overdue_owner_becomes_silent_however_often_it_is_granted_more() -> N
     due_us = []
     for _ in range(4):
         ledger.claim(0, 2, 1, 1, now, WorkerReport(spent_us=now), now)
-        due_us.append(ledger._projection.due_us(ledger._steps[0], 2))
+        due_us.append(ledger._projection.belief(ledger._steps[0], 2).due_us)
         now += 100 * FAST_US
     assert due_us[1:] == due_us[:-1]
     assert due_us[0] < 100 * FAST_US
@@ -536,9 +535,9 @@ def test_advice_is_computed_anew_only_when_speeds_change(monkeypatch: pytest.Mon
     """Every answer carries advice: with as many questions as workers its cost would grow with their square."""
     made, worked_out = plan.make, []
 
-    def counting(machines: Sequence[Machine], *, better_by_us: float = 0.0) -> Plan:
+    def counting(machines: Sequence[Machine], *, better_by_us: float, kernels: Kernels) -> Plan:
         worked_out.append(len(machines))
-        return made(machines, better_by_us=better_by_us)
+        return made(machines, better_by_us=better_by_us, kernels=kernels)
 
     monkeypatch.setattr(plan, "make", counting)
     ledger = Ledger(16, 4, HelpGrade.STEAL)

@@ -4,12 +4,14 @@ import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.plan import Machine
+from sa_atp.protocol.help.planning import left_us, own_done_us, piece_us
 
 PIECE_US = st.integers(20, 200)
 
@@ -52,9 +54,9 @@ def end_of(found: Sequence[Machine], given_to: Sequence[Sequence[int]]) -> float
     """
     last = 0.0
     for rank, m in enumerate(found):
-        own_us = m.own_done_us(given_to[rank][rank])
+        own_us = own_done_us(m, given_to[rank][rank])
         if given_to[rank][rank]:
-            last = max(last, m.left_us(own_us))  # its own leaves together with what it computes for others
+            last = max(last, left_us(m, own_us))  # its own leaves together with what it computes for others
         last = max(last, m.link_free_us)
         jobs = []
         for shard, split in enumerate(given_to):
@@ -81,7 +83,7 @@ def best_of(found: Sequence[Machine]) -> float:
 
 @given(machines(2, pieces=3))
 def test_two_workers_have_the_best_plan(found: list[Machine]) -> None:
-    step_us = min(m.piece_us for m in found) / 16
+    step_us = min(piece_us(m) for m in found) / 16
     assert plan.make(found).end_us <= best_of(found) + max(1.0, step_us)
 
 
@@ -98,10 +100,10 @@ def test_every_piece_is_done_once_and_in_time(found: list[Machine]) -> None:
         assert made.own[shard] + others == m.held + m.open
     for rank, m in enumerate(found):
         assert rank not in made.parts[rank]
-        assert m.own_done_us(made.own[rank]) + m.link_us <= made.end_us + 1 or not made.own[rank]
+        assert own_done_us(m, made.own[rank]) + m.link_us <= made.end_us + 1 or not made.own[rank]
         if made.parts[rank]:
             assert made.own[rank] == m.held + m.open, "who helps has done its own"
-    alone_us = max(m.own_done_us(m.held + m.open) + m.link_us for m in found)
+    alone_us = max(own_done_us(m, m.held + m.open) + m.link_us for m in found)
     assert made.end_us <= alone_us
 
 
@@ -109,7 +111,7 @@ def test_every_piece_is_done_once_and_in_time(found: list[Machine]) -> None:
 def test_a_faster_worker_makes_no_plan_longer(found: list[Machine], rank: int) -> None:
     faster = list(found)
     faster[rank] = dataclasses.replace(found[rank], unit_us=found[rank].unit_us / 2)
-    step_us = max(1.0, min(m.piece_us for m in found) / 16)
+    step_us = max(1.0, min(piece_us(m) for m in found) / 16)
     assert plan.make(faster).end_us <= plan.make(found).end_us + step_us
 
 
@@ -138,7 +140,9 @@ def test_help_for_too_little_is_left_out() -> None:
 @pytest.mark.parametrize("among", [(0, 1), (0, 1, 2, 3)])
 def test_only_helpers_of_the_same_rack(among: tuple[int, ...]) -> None:
     found = [Machine(0, 40, held=10), *(Machine(0, 10, held=10) for _ in range(3))]
-    made = plan.make(found, helpers=[among, *[range(4)] * 3])
+    may = np.ones((4, 4), np.bool_)
+    may[0] = [rank in among for rank in range(4)]
+    made = plan.make(found, helpers=may)
     assert {rank for rank, part in enumerate(made.parts) if part} == set(among) - {0}
 
 

@@ -1,10 +1,14 @@
 """Projected finish times of workers with slow links. (protocol section 10.3)"""
 
-import pytest
+import random
 
-from sa_atp.protocol.help.belief import Forecast
-from sa_atp.protocol.help.plan import NEVER_US
-from sa_atp.protocol.help.progress import Step, Worker, WorkerReport
+import pytest
+from helpers.work import Crew
+
+from sa_atp.protocol.help.belief import Belief, Forecast
+from sa_atp.protocol.help.believing import NEVER_US, machine
+from sa_atp.protocol.help.plan import Machine
+from sa_atp.protocol.help.progress import NOBODY, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US, Projection
 
 EACH_US, SEND_US, NOW_US = 6_000, 90_000, 100_000
@@ -22,14 +26,20 @@ def idle(state: Step, *ranks: int) -> Step:
     return state
 
 
+def machine_of(projection: Projection, state: Step, rank: int) -> Machine:
+    b, found = projection.belief(state, rank), Machine()
+    machine(b, b, NEVER_US, NOW_US, found)
+    return found
+
+
 def link_free_us(projection: Projection, state: Step, rank: int) -> int:
-    return projection.machine(state, rank, NOW_US, 0, NEVER_US).link_free_us
+    return machine_of(projection, state, rank).link_free_us
 
 
 def test_results_of_helping_leave_after_ones_own_contribution() -> None:
     projection, state = Projection(workers(SEND_US, SEND_US)), idle(Step.begin(2, 4, 0), 0)
     assert link_free_us(projection, state, 0) == NOW_US + SEND_US
-    computing = projection.machine(state, 1, NOW_US, 0, NEVER_US)
+    computing = machine_of(projection, state, 1)
     assert (computing.link_free_us, computing.joins) == (0, False), "it leaves when that is computed"
 
 
@@ -123,16 +133,38 @@ def test_an_owner_gives_up_at_once_what_nobody_holds_and_later_what_it_holds() -
     state.courses[0].began_us = state.courses[0].newest_us = NOW_US
     state.courses[0].begun, state.courses[0].is_computing = 1, True
     state.owner[0][4:] = [-1] * 4
-    machine = projection.machine(state, 0, NOW_US, 0, NEVER_US)
-    assert (machine.free_us, machine.held, machine.open, machine.unsent) == (NOW_US + EACH_US, 3, 4, 1)
-    assert (machine.spared_us, machine.release_us) == (0, NOW_US + EACH_US)
+    found = machine_of(projection, state, 0)
+    assert (found.free_us, found.held, found.open, found.unsent) == (NOW_US + EACH_US, 3, 4, 1)
+    assert (found.spared_us, found.release_us) == (0, NOW_US + EACH_US)
     state.ended.add(0)
-    machine = projection.machine(state, 0, NOW_US, 0, NEVER_US)
-    assert (machine.open, machine.loose) == (0, 4)
+    found = machine_of(projection, state, 0)
+    assert (found.open, found.loose) == (0, 4)
 
 
 def test_a_worker_that_has_not_begun_the_step_is_not_free() -> None:
     """It may have stopped in the step before; it is expected to take as much longer as it is late already."""
     projection, state = Projection([Worker(Forecast.of(EACH_US))]), Step.begin(1, 4, 0)
     state.owner[0] = [-1] * 4
-    assert projection.machine(state, 0, NOW_US, 0, NEVER_US).free_us == 2 * NOW_US
+    assert machine_of(projection, state, 0).free_us == 2 * NOW_US
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_beliefs_without_news_are_what_would_be_worked_out_now(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steps of workers of which another one is slow each time."""
+    kept, anew = Projection.beliefs, []
+
+    def checked(self: Projection, state: Step) -> list[Belief]:
+        for rank, known in enumerate(state.beliefs):
+            if rank not in state.news | state.unmeasured:
+                anew.append(rank)
+                assert known == self.belief(state, rank)
+        return kept(self, state)
+
+    monkeypatch.setattr(Projection, "beliefs", checked)
+    rng, crew = random.Random(seed), Crew(5, 8)
+    for step in range(6):
+        times_us = [6_000] * 5
+        times_us[rng.randrange(5)] = rng.choice((12_000, 60_000))
+        stopped = rng.randrange(5) if step == 4 else NOBODY
+        crew.run(times_us, lambda rank, m, stopped=stopped: rank == stopped and m == 3)  # type: ignore[misc]
+    assert len(anew) > 500

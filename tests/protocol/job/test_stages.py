@@ -24,13 +24,13 @@ from sa_atp.protocol.numbers.scaling import (
 )
 from sa_atp.protocol.packets.header import LANE
 from sa_atp.protocol.rank.compiled.kernels import HistoryRow
-from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
+from sa_atp.protocol.records import dtype_of
 
 LANES = 64
 RANKS = 2  # with a contribution each

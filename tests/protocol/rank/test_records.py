@@ -10,8 +10,8 @@ from sa_atp.net.loop import compiled
 from sa_atp.protocol.rank.pace import timing, window
 from sa_atp.protocol.rank.pace.timing import RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
-from sa_atp.protocol.rank.records import Record, dtype_of
 from sa_atp.protocol.rank.sums.under_way import UnderWay
+from sa_atp.protocol.records import Record, dtype_of
 
 
 class Both:

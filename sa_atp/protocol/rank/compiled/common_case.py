@@ -29,11 +29,11 @@ from sa_atp.protocol.packets.header import WORD, first_byte, size_of, words_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, Flag, Kind
 from sa_atp.protocol.rank.compiled import kernels as k
 from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, MOST_GAPS, Gap, State
-from sa_atp.protocol.rank.records import Record, table
 from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.sums.stamp import probes
+from sa_atp.protocol.records import Record, table
 
 STEADY_ROWS = 2048  # packets of one burst at most, for kernels of streams that flow
 LITTLE_ENDIAN = sys.byteorder == "little"

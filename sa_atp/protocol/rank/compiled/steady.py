@@ -16,11 +16,11 @@ from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, Flow, State
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.receiving import Receiver
-from sa_atp.protocol.rank.records import Record
 from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.records import Record
 
 LEAST_MISSING = 256  # fragments: for fewer it is not worth while
 

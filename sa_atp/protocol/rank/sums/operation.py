@@ -26,12 +26,12 @@ from sa_atp.protocol.numbers.scaling import (
     gathered_exponent,
 )
 from sa_atp.protocol.rank.compiled.kernels import HistoryRow, Sums
-from sa_atp.protocol.rank.records import dtype_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.progress import NEVER, Progress, miss, on_taken, tag_of
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
+from sa_atp.protocol.records import dtype_of
 
 _HISTORY = dtype_of(HistoryRow)
 UNKNOWN = -128  # an exponent that is not known yet

@@ -53,6 +53,21 @@ class Record(Generic[T]):
         self._set(known, self._struct.unpack_from(self._memory))
 
 
+class Records:
+    """An array of records for compiled code, into which objects of their class are copied."""
+
+    def __init__(self, kind: type, rows: int) -> None:
+        self.array = table(kind, rows)
+        """The records, all zero at first: a structured array."""
+        memory: Any = self.array.view(np.uint8)
+        self._memory = memoryview(memory)
+        self._struct, self._get, _ = _copying(kind)
+
+    def write(self, row: int, known: object) -> None:
+        """Copies an object's fields into a record. Raises: struct.error: one of them is not of its type."""
+        self._struct.pack_into(self._memory, row * self._struct.size, *self._get(known))
+
+
 @cache
 def _copying(kind: type) -> tuple[struct.Struct, Callable[[Any], Any], Callable[[Any, Any], None]]:
     """Returns a record class as a C structure, and functions that get its numbers from an object, and set them."""
