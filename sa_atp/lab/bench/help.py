@@ -22,6 +22,7 @@ from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import make_folder
 from sa_atp.lab.backends import simulated
+from sa_atp.lab.bench import help_cost
 from sa_atp.lab.bench.help_bound import bound_us
 from sa_atp.lab.bench.help_settings import HelpSetting, draw_settings, table
 from sa_atp.lab.report import stats
@@ -70,6 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                         help="settings simulated concurrently (default: the number of CPUs)")  # fmt: skip
     parser.add_argument("--draw", type=int, metavar="N", help="simulate N random settings instead of the table's")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of --draw (default: %(default)s)")
+    parser.add_argument("--cost", action="store_true",
+                        help="measure what the ledger's answers cost, over the number of workers")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="write help-table.md and help-table.json there")
     parser.add_argument("--list", action="store_true", help="list the settings, with the keys that each changes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -77,6 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Raises: UserError, SaAtpError."""
+    if options.cost:
+        return _run_cost(as_json=options.json)
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")
     if options.draw is not None and options.draw < 1:
@@ -100,6 +105,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(rows)
     return 1 if any(row.sums_wrong for row in rows) else 0
+
+
+def _run_cost(*, as_json: bool) -> int:
+    rows = list(help_cost.measure(Progress()))
+    if as_json:
+        print(json.dumps({"rows": [asdict(row) | {"share": row.share} for row in rows]}))
+        return 0
+    shown = Table("setting", "a step", "questions\nper step", "time of\nan answer", "share of\na core", box=None)
+    for row in rows:
+        shown.add_row(
+            row.setting, f"{row.step_ms:.0f} ms", f"{row.questions:.1f}", f"{row.answer_us:.0f} us", f"{row.share:.1%}"
+        )
+    terminal.print_table(terminal.console(), shown)
+    return 0
 
 
 def select(settings: Sequence[HelpSetting], pattern: str) -> list[HelpSetting]:

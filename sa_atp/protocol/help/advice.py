@@ -5,20 +5,31 @@ A worker that follows it saves questions and answers; correctness does not depen
 
 from collections.abc import Sequence
 
-from sa_atp.protocol.help.plan import Machine, Plan
+from sa_atp.protocol.help.plan import PLAIN, Kernels, Machine, Plan
 from sa_atp.protocol.help.planning import piece_us
 from sa_atp.protocol.help.progress import Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
+from sa_atp.protocol.records import Records
 
 
 class Advice:
-    def __init__(self, workers: Sequence[Worker], micro_batches: int, projection: Projection, racks: Racks) -> None:
-        """Args: workers: what is known of each, by rank. micro_batches: of each shard."""
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        micro_batches: int,
+        projection: Projection,
+        racks: Racks,
+        kernels: Kernels = PLAIN,
+    ) -> None:
+        """Args: workers: what is known of each, by rank. micro_batches: of each shard. kernels: for plans."""
         self._workers = workers
         self._micro_batches = micro_batches
         self._projection = projection
         self._racks = racks
+        self._machines = [Machine() for _ in workers]
+        self._seen: list[tuple[float | None, ...]] = [()] * len(workers)  # what these were made from
+        self._records = None if kernels is PLAIN else Records(Machine, len(workers))
         self._planned: tuple[object, Plan] | None = None  # for what it was made from
 
     def of(self, rank: int, price_us: float = 0.0, *, is_usual: bool = False) -> tuple[int, bool]:
@@ -40,25 +51,31 @@ class Advice:
 
     def _plan(self, price_us: float) -> Plan | None:
         """The plan of the next step, made once for given speeds, costs and leaves; None: not all speeds are known."""
-        units_us = [w.forecast.mean_us for w in self._workers]
-        sending_us = [(w.send_us, w.least_send_us) for w in self._workers]
-        known = price_us, self._racks.leaves, units_us, sending_us
-        if None in units_us or not all(w.answer_us for w in self._workers):
+        times = [(w.forecast.mean_us, w.send_us, w.least_send_us) for w in self._workers]
+        if any(mean_us is None for mean_us, _, _ in times) or not all(w.answer_us for w in self._workers):
             return None
+        known = price_us, self._racks.leaves, times
         if self._planned is None or self._planned[0] != known:
-            machines = [
-                Machine(
-                    free_us=0,
-                    unit_us=w.unit_us or 0.0,
-                    weight=w.weight,
-                    held=self._micro_batches,
-                    told_us=w.answer_us,
-                    release_us=w.answer_us // 2,
-                    link_us=self._projection.link_us(rank),
-                    joins=self._projection.has_slow_link(rank),
-                )
-                for rank, w in enumerate(self._workers)
-            ]
-            usual_us = sorted(map(piece_us, machines))[len(machines) // 2]
-            self._planned = known, self._racks.plan((), machines, max(usual_us, price_us))
+            seen = [(*each, w.weight, w.answer_us) for each, w in zip(times, self._workers, strict=True)]
+            for rank in (r for r, (old, new) in enumerate(zip(self._seen, seen, strict=True)) if old != new):
+                self._machines[rank] = m = self._machine(rank)
+                if self._records is not None:
+                    self._records.write(rank, m)
+            self._seen = seen
+            usual_us = sorted(map(piece_us, self._machines))[len(self._machines) // 2]
+            given = self._machines if self._records is None else self._records.array
+            self._planned = known, self._racks.plan((), given, max(usual_us, price_us))
         return self._planned[1]
+
+    def _machine(self, rank: int) -> Machine:
+        """A worker as the planner sees it at the beginning of the next step."""
+        worker = self._workers[rank]
+        return Machine(
+            unit_us=worker.unit_us or 0.0,
+            weight=worker.weight,
+            held=self._micro_batches,
+            told_us=worker.answer_us,
+            release_us=worker.answer_us // 2,
+            link_us=self._projection.link_us(rank),
+            joins=self._projection.has_slow_link(rank),
+        )

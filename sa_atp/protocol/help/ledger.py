@@ -80,7 +80,7 @@ class Ledger:
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
         self._price = Price()
-        self._advice = Advice(self._workers, micro_batches, self._projection, self.racks)
+        self._advice = Advice(self._workers, micro_batches, self._projection, self.racks, kernels)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
