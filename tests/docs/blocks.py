@@ -21,7 +21,7 @@ SHORT = f"""#!/bin/sh
 case "$1 $2" in
     run\\ *) set -- "$@" --set run.steps=2 --set run.repetitions=1 ${{POLICIES:+--set "$POLICIES"}} ;;
     bench\\ allreduce) set -- "$@" --mbytes 1 --workers 2 --iterations 1 ;;
-    bench\\ help) set -- "$@" --only "10G, one slow" ;;
+    bench\\ help) case "$*" in *--cost*) set -- "$@" --only "8 workers" ;; *) set -- "$@" --only "10G, one slow" ;; esac ;;
     bench\\ loss) set -- "$@" --mbytes 0.1 ;;
     bench\\ scale) set -- "$@" --workers 4 --steps 5 ;;
     bench\\ switch) set -- "$@" --packets 4096 ;;

@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Raises: UserError, SaAtpError."""
     if options.cost:
-        return _run_cost(as_json=options.json)
+        return _run_cost(select(help_cost.settings(), options.only), as_json=options.json)
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")
     if options.draw is not None and options.draw < 1:
@@ -107,8 +107,8 @@ def run(options: argparse.Namespace) -> int:
     return 1 if any(row.sums_wrong for row in rows) else 0
 
 
-def _run_cost(*, as_json: bool) -> int:
-    rows = list(help_cost.measure(Progress()))
+def _run_cost(settings: Sequence[HelpSetting], *, as_json: bool) -> int:
+    rows = [help_cost.measure(setting, Progress()) for setting in settings]
     if as_json:
         print(json.dumps({"rows": [asdict(row) | {"share": row.share} for row in rows]}))
         return 0

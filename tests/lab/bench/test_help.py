@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.basics.errors import UserError
+from sa_atp.cli import main
 from sa_atp.lab.bench import help as bench_help
 from sa_atp.lab.bench.help import HelpRow, measure, select
 from sa_atp.lab.bench.help_bound import bound_us, heard_step_us, step_us
@@ -64,3 +65,11 @@ def test_the_bound_that_counts_the_age_of_knowledge() -> None:
     assert heard_step_us(768.0, slowdowns, unable_us, 192.0, 192.0) == pytest.approx(fluid_us, abs=1)
     # if nobody ever hears of it, the straggler does its shard alone
     assert heard_step_us(768.0, slowdowns, unable_us, 1e6, 192.0) == pytest.approx(120 + 5 * 192, abs=1)
+
+
+def test_the_cost_of_answers_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "help", "--cost", "--only", "8 workers, one slow", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["setting"] == "8 workers, one slow"
+    assert row["questions"] > 8
+    assert row["share"] == pytest.approx(row["questions"] * row["answer_us"] / 1000 / row["step_ms"])
