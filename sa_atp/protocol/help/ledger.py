@@ -11,12 +11,13 @@ its owner has said that it does not hold it: because of earlier advice, or in an
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.advice import Advice
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import LEAST_POLL_US, NEVER_US, expected_us, free_us, held_until_us, is_behind
+from sa_atp.protocol.help.believing import LEAST_POLL_US, NEVER_US, expected_us, held_until_us, is_behind
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker, WorkerReport
@@ -25,7 +26,6 @@ from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.protocol.records import Records
 
 __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 
@@ -46,22 +46,6 @@ class Assigned:
     backup: bool = False  # somebody else owns them, and is silent
 
 
-@dataclass(frozen=True, slots=True)
-class Believed:
-    """Of each rank: how long a micro-batch takes it, in microseconds (0: not known); how many of its own it has begun,
-    and how many are its; how many of its shard are nobody's; when it should have computed what it has, its lot
-    included; for how many microseconds a contribution keeps its link busy, and an answer travels.
-    """
-
-    each_us: list[int] = field(default_factory=list)
-    begun: list[int] = field(default_factory=list)
-    held: list[int] = field(default_factory=list)
-    free: list[int] = field(default_factory=list)
-    done_us: list[int] = field(default_factory=list)
-    link_us: list[int] = field(default_factory=list)
-    answer_us: list[int] = field(default_factory=list)
-
-
 class Ledger:
     def __init__(self, world_size: int, micro_batches: int, grade: HelpGrade, kernels: Kernels = PLAIN) -> None:
         """Args: kernels: for plans, compiled or not."""
@@ -73,10 +57,9 @@ class Ledger:
         self.backups = 0
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
-        self._projection = Projection(self._workers)
+        self._projection = Projection(self._workers, kernels)
         self.racks = Racks(self._workers, kernels)
-        self._kernels = kernels
-        self._silence = Silence(self._workers, self._map, self._projection, self.racks, kernels)
+        self._silence = Silence(self._workers, self._map, self._projection, self.racks)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
         self._price = Price()
@@ -172,7 +155,7 @@ class Ledger:
                 answer_us = (course.asked_us or 0) + self._workers[other].answer_us
                 if now_us <= answer_us:  # so that its offer arrives together with the answer to the revocation
                     return max(0, answer_us - now_us - self._workers[rank].answer_us)
-        again_us: int = self._kernels.ask_again_us(self._projection.given(state), rank, now_us)
+        again_us = self._projection.ask_again_us(state, rank, now_us)
         if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
             return RAREST_POLL_US
         return min(max(again_us, LEAST_POLL_US), LONGEST_POLL_US)
@@ -209,21 +192,10 @@ class Ledger:
             if done_us <= left_us and state.owner[shard][m] == rank
         )
 
-    def believed(self, step: int, now_us: int) -> Believed:
-        """What is taken to be true of a step, for people; nothing, of one that is over or has not begun."""
+    def beliefs(self, step: int) -> Sequence[Belief]:
+        """What is believed of each rank, for people; nothing, of a step that is over or has not begun."""
         state = self._steps.get(step)
-        if state is None:
-            return Believed()
-        beliefs = self._projection.beliefs(state)
-        return Believed(
-            each_us=[int(b.each_us) * b.is_measured for b in beliefs],
-            begun=[b.begun for b in beliefs],
-            held=[b.held for b in beliefs],
-            free=[b.free for b in beliefs],
-            done_us=[free_us(b, now_us) for b in beliefs],
-            link_us=[b.link_us for b in beliefs],
-            answer_us=[b.answer_us for b in beliefs],
-        )
+        return () if state is None else self._projection.beliefs(state)
 
     def advice(self, rank: int) -> tuple[int, bool]:
         """Advice for the steps to come; see Advice.of."""
@@ -267,8 +239,7 @@ class Ledger:
         Args: busy_until_us: when the worker that asks says that it will be free.
         Returns: how many micro-batches of its own each worker holds that it should not have begun; the plan.
         """
-        known = self._projection.given(state)
-        machines, movable = plan.machines(known, rank, busy_until_us, now_us, self._kernels)
+        machines, movable = self._projection.machines(state, rank, busy_until_us, now_us)
         held = plan.held_of(machines)
         if not movable:
             return held, Plan(0.0, held, [{}] * len(held))
@@ -382,8 +353,7 @@ class Ledger:
 
     def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks owners that should have been done by now for their progress."""
-        owner, known = -1, self._projection.given(state)
-        while (owner := self._kernels.next_overdue(known, rank, owner + 1, now_us)) >= 0:
+        for owner in self._projection.overdue(state, rank, now_us):
             self._ask_back(state, step, owner, now_us)
 
     def _ask_back(self, state: Step, step: int, rank: int, now_us: int) -> None:
@@ -459,8 +429,6 @@ class Ledger:
     def _step(self, step: int, began_us: int) -> Step:
         if step not in self._steps:
             self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
-            if self._kernels is not PLAIN:
-                self._steps[step].records = Records(Belief, self.world_size)
             before = self._steps.get(step - 1)
             if before is not None and step > 1:  # in the first step everything takes longer
                 took_us = began_us - before.began_us

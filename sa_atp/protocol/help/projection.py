@@ -3,14 +3,17 @@
 All times are microseconds of the parameter server's clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import NEVER_US, REPEATED
+from sa_atp.protocol.help.plan import PLAIN, Kernels, Machines
 from sa_atp.protocol.help.progress import Step, Worker
+from sa_atp.protocol.records import Records
 
 LEAST_SENDING_US = 50_000  # a link on which a contribution takes less is not slow: a busy host may be the reason
 WRITTEN_AHEAD_US = 25_000  # a host writes packets ahead for so much of its link's time (net.loop.send_pacer)
@@ -20,12 +23,15 @@ HEARD_US = 150_000  # a worker that waits for an old sum makes three offers in t
 
 
 class Projection:
-    def __init__(self, workers: Sequence[Worker]) -> None:
-        """Args: workers: what is known of each, by rank."""
+    def __init__(self, workers: Sequence[Worker], kernels: Kernels = PLAIN) -> None:
+        """Args: workers: what is known of each, by rank. kernels: for questions about all of them, compiled or not."""
         self._workers = workers
+        self._kernels = kernels
 
     def beliefs(self, state: Step) -> list[Belief]:
         """The belief about each worker, by rank: worked out anew where there is news. It is not changed elsewhere."""
+        if state.records is None and self._kernels is not PLAIN:
+            state.records = Records(Belief, len(self._workers))
         state.news |= state.unmeasured
         for rank in state.news:
             b = state.beliefs[rank] = self.belief(state, rank)
@@ -36,10 +42,31 @@ class Projection:
         state.news.clear()
         return state.beliefs
 
-    def given(self, state: Step) -> list[Belief] | NDArray[np.void]:
+    def _given(self, state: Step) -> list[Belief] | NDArray[np.void]:
         """The same as kernels take it: objects, or records for compiled ones."""
         beliefs = self.beliefs(state)
         return beliefs if state.records is None else state.records.array
+
+    def machines(self, state: Step, rank: int, busy_until_us: int, now_us: int) -> tuple[Machines, int]:
+        """Workers as the planner sees them now. Args, returns: see plan.machines."""
+        return plan.machines(self._given(state), rank, busy_until_us, now_us, self._kernels)
+
+    def late(self, state: Step, rank: int, now_us: int) -> Iterator[int]:
+        """Workers whose own shard, or lot, a rank may back up."""
+        return self._each(self._kernels.next_late, state, rank, now_us)
+
+    def overdue(self, state: Step, rank: int, now_us: int) -> Iterator[int]:
+        """Owners other than a rank that should have been done by now, and have not said so."""
+        return self._each(self._kernels.next_overdue, state, rank, now_us)
+
+    def _each(self, following: Callable[..., int], state: Step, rank: int, now_us: int) -> Iterator[int]:
+        known, found = self._given(state), -1
+        while (found := following(known, rank, found + 1, now_us)) >= 0:
+            yield found
+
+    def ask_again_us(self, state: Step, rank: int, now_us: int) -> int:
+        """After how long a rank should offer again because of what others have not done; NEVER_US: they have done all."""
+        return int(self._kernels.ask_again_us(self._given(state), rank, now_us))
 
     def belief(self, state: Step, rank: int) -> Belief:
         """What is believed of a worker in a step."""

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 from sa_atp.protocol.help.believing import backup_lot_us, backup_own_us, expected_us, has_none
-from sa_atp.protocol.help.plan import PLAIN, Kernels
 from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
@@ -12,16 +11,8 @@ from sa_atp.protocol.packets.contributions import ContributionMap
 
 
 class Silence:
-    def __init__(
-        self,
-        workers: Sequence[Worker],
-        bits: ContributionMap,
-        projection: Projection,
-        racks: Racks,
-        kernels: Kernels = PLAIN,
-    ) -> None:
-        """Args: workers: what is known of each, by rank. kernels: for questions about all workers."""
-        self._kernels = kernels
+    def __init__(self, workers: Sequence[Worker], bits: ContributionMap, projection: Projection, racks: Racks) -> None:
+        """Args: workers: what is known of each, by rank."""
         self._workers = workers
         self._racks = racks
         self._map = bits
@@ -34,8 +25,7 @@ class Silence:
         """
         beliefs = self._projection.beliefs(state)
         helper = beliefs[rank]
-        holder = -1
-        while (holder := self._kernels.next_late(self._projection.given(state), rank, holder + 1, now_us)) >= 0:
+        for holder in self._projection.late(state, rank, now_us):
             b = beliefs[holder]
             late: dict[int, list[int]] = {}
             own_us = backup_own_us(b, helper)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from sa_atp.protocol.help.believing import free_us
 from sa_atp.protocol.help.ledger import WorkerReport
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log import help_fields
@@ -65,12 +66,22 @@ def revocations(job: Job) -> Iterator[Burst]:
 
 def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, now_us: int, *, late: bool) -> Decided:
     said = help_fields.of_question(asked) | help_fields.of_answer(answer)
-    believed = job.ledger.believed(asked.step, now_us)
+    beliefs = job.ledger.beliefs(asked.step)
     return Decided(
-        asked.step, rank, help_fields.kind(asked), help_fields.kind(answer), late,
-        each_us=believed.each_us, all_begun=believed.begun, all_held=believed.held, free=believed.free,
-        done_us=believed.done_us, link_us=believed.link_us, answer_us=believed.answer_us, **said,
-    )  # fmt: skip
+        asked.step,
+        rank,
+        help_fields.kind(asked),
+        help_fields.kind(answer),
+        late,
+        each_us=[int(b.each_us) * b.is_measured for b in beliefs],
+        all_begun=[b.begun for b in beliefs],
+        all_held=[b.held for b in beliefs],
+        free=[b.free for b in beliefs],
+        done_us=[free_us(b, now_us) for b in beliefs],
+        link_us=[b.link_us for b in beliefs],
+        answer_us=[b.answer_us for b in beliefs],
+        **said,
+    )
 
 
 def _nothing(request: WorkRequest) -> HelpAnswer:
