@@ -30,7 +30,7 @@ from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
 from sa_atp.net.logs.writing import LogFolder
-from sa_atp.net.loop.compiled import plan_kernels
+from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -161,6 +161,7 @@ class _PacketSimulation:
                 aggregates=self.policy.aggregates_at == "switch",
             ),
             log_of=of_nobody if self.logs is None else self.logs.server,
+            kernels=worker_kernels(),
             plan_kernels=plan_kernels(),
         )
         self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
@@ -226,6 +227,7 @@ class _PacketRank:
             world.server_address,
             world.random,
             joined=lambda _: self._joined(),
+            kernels=worker_kernels(),
             log=nobody if simulation.logs is None else simulation.logs.rank(simulation.job, rank),
         )
         self._stepper: policies.StepRunner
