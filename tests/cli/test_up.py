@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from helpers.descendants import descendants
 from helpers.needs import VETH
 
 from sa_atp.cli import main
@@ -48,10 +49,6 @@ with ThreadPoolExecutor(2) as pool:
 print(sums)
 sys.exit(0 if sums == [{3.0}, {3.0}] else 1)
 """
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def gone(pid: int) -> bool:
@@ -107,8 +104,8 @@ def test_up_runs_until_a_signal(tmp_path: Path) -> None:
         }  # fmt: skip
         assert (said["switch"]["lanes"], said["switch"]["contributions"]) == (64, 64)
         assert main(["doctor", "--server", said["environment"]["SA_ATP_SERVER"]]) == 0
-        started_by_it = children(process.pid)
-        assert len(started_by_it) == 2
+        started_by_it = descendants(process.pid)
+        assert len(started_by_it) == 3  # the one that forks the others
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == ""
         assert process.wait() == 0
@@ -123,7 +120,7 @@ def test_up_reports_a_dead_switch(tmp_path: Path) -> None:
         # what it prints can be pasted
         assert process.stdout.readline().startswith("export SA_ATP_SERVER=udp://127.0.0.1:")
         assert process.stdout.readline() == "export SA_ATP_JOB=up\n"
-        switch, *others = children(process.pid)
+        _, switch, *others = descendants(process.pid)  # the first one forks the others
         os.kill(switch, signal.SIGKILL)
         said = process.stderr.read()
         assert process.wait() == 1

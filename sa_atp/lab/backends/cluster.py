@@ -67,7 +67,7 @@ class LocalCluster:
             arguments.append("--no-shm")
         if captures is not None:
             arguments += ["--pcap", str(captures)]
-        self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log")
+        self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log", forked=())
         self.server: Process | None = None
         self.switch_address: Address = ("", 0)
         self.grpc = ""
@@ -86,6 +86,7 @@ class LocalCluster:
                 "--dead-after", str(self._dead_after_s), *self._log, *self._stragglers,
             ],
             self._logs / "ps.log",
+            forked=(),
         )  # fmt: skip
         return server_address(self.server)
 

@@ -17,7 +17,7 @@ from sa_atp.lab.runs.expected import expected_step_s
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, stopped, wait_for
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import job_name
+from sa_atp.lab.runs.tasks import imports_of, job_name
 
 SECONDS_OF_GRACE = 60.0
 
@@ -47,7 +47,11 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
         parameters = start_parameters(plan, group, folder)
         workers = [
             group.start(
-                f"worker {rank}", ["sa_atp.lab.backends.worker_process"], folder / f"worker{rank}.log", environment
+                f"worker {rank}",
+                ["sa_atp.lab.backends.worker_process"],
+                folder / f"worker{rank}.log",
+                environment,
+                forked=imports_of(plan),
             )
             for rank in range(plan.topology.workers)
         ]
@@ -96,7 +100,7 @@ def start_plain_server(plan: Plan, group: Group, folder: Path, log: Path | None 
     """Starts a parameter server that sums by itself. Args: folder, log: see run."""
     arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
     arguments += ["--contributions", str(plan.contribution_bits), *(["--log", str(log)] if log else [])]
-    return group.start("plain parameter server", arguments, folder / "plain-ps.log")
+    return group.start("plain parameter server", arguments, folder / "plain-ps.log", forked=())
 
 
 def is_summed_by_server(name: str) -> bool:
@@ -110,7 +114,7 @@ def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
     if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
         return None
     arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
-    return group.start("server of parameters", arguments, folder / "params.log")
+    return group.start("server of parameters", arguments, folder / "params.log", forked=())
 
 
 def parameters_address(process: Process | None) -> str:

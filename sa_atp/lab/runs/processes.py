@@ -23,6 +23,7 @@ from typing import IO, Any, Self
 from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
 from sa_atp.basics.waiting import SILENCE_VARIABLE
+from sa_atp.lab.runs.nursery import Child, nursery_for
 
 END_TIMEOUT_S = 5.0
 LOOK_S = 0.5  # interval of the check on needed processes
@@ -67,6 +68,7 @@ class Process:
         program: Sequence[str] = (sys.executable, "-m"),
         inside: Sequence[str] = (),
         talks: bool = True,
+        forked: Sequence[str] | None = None,
         waiting: Waiting | None = None,
     ) -> None:
         """Args:
@@ -74,6 +76,8 @@ class Process:
         arguments: of the program; by default the first is the Python module to run.
         inside: prefix of the command that runs it in a namespace or a control group.
         talks: whether it answers in lines of JSON; False: its output goes to the log.
+        forked: modules that it needs besides the package's own, if it is forked from a process that has imported all
+            (nursery.py); None: it is started afresh. With modules, `program` and `inside` are as by default.
         waiting: called while we wait for an answer.
         """
         self.name = name
@@ -88,16 +92,22 @@ class Process:
         self._stopped_at: float | None = None  # when it was first seen stopped
         self._command = [*inside, *program, *arguments]
         self._buffer = b""
+        variables = {**os.environ, **QUIET, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | Child
         with _open(log) as errors:
             try:
-                self._process = subprocess.Popen(
-                    [*_tie_to_parent(), *self._command],
-                    stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if talks else errors,
-                    stderr=errors,
-                    env={**os.environ, **QUIET, **(environment or {})},
-                    start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
-                )
+                if forked is not None:
+                    nursery = nursery_for(_tie_to_parent(), variables)
+                    self._process = nursery.fork(arguments, forked, variables, errors.fileno(), talks=talks)
+                else:
+                    self._process = subprocess.Popen(
+                        [*_tie_to_parent(), *self._command],
+                        stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                        stdout=subprocess.PIPE if talks else errors,
+                        stderr=errors,
+                        env=variables,
+                        start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
+                    )
             except OSError as error:
                 raise ProcessError(f"{name} cannot be started: {shortage(error) or error}") from None
         if self._process.stdout is not None:
@@ -295,11 +305,13 @@ class Group:
         program: Sequence[str] = (sys.executable, "-m"),
         inside: Sequence[str] = (),
         talks: bool = True,
+        forked: Sequence[str] | None = None,
     ) -> Process:
         """Starts a process; see Process for the arguments."""
         return self.add(
             Process(
-                name, arguments, log, environment, program=program, inside=inside, talks=talks, waiting=self.waiting
+                name, arguments, log, environment, program=program, inside=inside, talks=talks, forked=forked,
+                waiting=self.waiting,
             )
         )  # fmt: skip
 

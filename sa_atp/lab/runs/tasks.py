@@ -115,6 +115,11 @@ def make_workload(plan: Plan, repetition: int) -> JobWorkload:
     )
 
 
+def imports_of(plan: Plan) -> tuple[str, ...]:
+    """The packages that a plan's workload needs, which take seconds to import."""
+    return ("torch", "sklearn.datasets") if plan.job.model == "digits-cnn" else ()
+
+
 def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:
     """A step's record as JSON-able data; see collect."""
     return {

@@ -12,6 +12,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
 from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any, cast
 
@@ -56,6 +58,27 @@ def connection_kernels() -> Kernels:
     """As `worker_kernels`, once all is there that a connection calls: nothing is compiled after it has joined."""
     steady_loop()
     return worker_kernels()
+
+
+def are_kept() -> bool:
+    """Whether `connection_kernels` has compiled these sources on this machine before, so that it will load them."""
+    return _mark().is_file()
+
+
+def _mark() -> Path:
+    """A file that is there once all kernels of a connection are."""
+    from llvmlite import binding
+
+    from sa_atp.net.loop import steady_loop_kernels
+    from sa_atp.net.shared_memory import atomics, layout, ring_kernels
+    from sa_atp.net.sockets import socket_kernels
+
+    modules = (
+        kernels, *RULES, plain_steady, steady_loop_kernels, socket_kernels, send_pacer, receive_coalescing, layout, atomics,
+        ring_kernels,
+    )  # fmt: skip
+    versions = metadata.version("numba"), binding.get_host_cpu_name()
+    return cache_folder() / "kernels" / f"kept-{digest_of(*map(source_of, modules), *versions)}"
 
 
 def plan_kernels() -> PlanKernels:
@@ -192,7 +215,9 @@ def _steady_loop() -> Compiled:
         plain.Memory, polls=t.int64[::1], times=t.int64[::1], held=t.int32[::1], incoming=incoming, outgoing=outgoing,
         ring=_ring(), out=t.uint32[:, ::1], data=bytes_, question=bytes_,
     )  # fmt: skip
-    return compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 1), _state()))
+    made = compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 1), _state()))
+    _mark().touch()
+    return made
 
 
 def steady_loop() -> Any:

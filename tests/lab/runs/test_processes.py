@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.descendants import descendants
 from helpers.plans import small_plan
 
 from sa_atp.lab.backends import local
@@ -145,10 +146,9 @@ class Assassin(Progress):
             self.kill()
 
     def kill(self) -> None:
-        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-        found = [pid for pid in children if self.victim in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")]
-        for pid in found:
-            os.kill(int(pid), signal.SIGKILL)
+        for pid in descendants(os.getpid()):
+            if self.victim in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+                os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize(
