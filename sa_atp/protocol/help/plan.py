@@ -64,8 +64,10 @@ class Machine:
         return self.unit_us * self.weight
 
     def own(self, end_us: float) -> int:
-        """How many pieces of its own shard it can compute and send by then."""
+        """How many pieces of its own shard it can compute and send by then: none, if its link is not free in time."""
         left_us = end_us - self.link_us
+        if self.link_free_us > left_us:
+            return 0
         count = min(self.held, max(0, int((left_us - self.free_us) // self.piece_us)))
         if count < self.held or not self.open:
             return count
