@@ -1,4 +1,4 @@
-"""A pool of processes for work that is computed here in parallel. They end with the block, or with the process, that made them."""
+"""A pool of processes that compute here in parallel. They end with the block, or with the process, that made them."""
 
 import multiprocessing
 import os
@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection, wait
 
 @contextmanager
 def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
-    """A pool of `jobs` processes. A block that ends by an exception, such as that of Ctrl-C, waits for no work under way."""
+    """A pool of `jobs` processes. A block that an exception ends, such as Ctrl-C, waits for no work under way."""
     theirs, ours = multiprocessing.Pipe(duplex=False)
     processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (theirs,))
     try:
