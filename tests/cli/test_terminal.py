@@ -88,10 +88,11 @@ def test_steps_are_said_in_lines_on_a_terminal_that_cannot_draw_a_bar(monkeypatc
 
     for term, said in (("dumb", r"\[ +\d+\.\d s\] stage\n"), ("xterm", r"\x1b.*stage.*")):
         monkeypatch.setenv("TERM", term)
-        monkeypatch.setattr(sys, "stderr", Terminal())
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
         with _progress.TerminalProgress() as progress:
             progress("stage")
-        assert re.fullmatch(said, sys.stderr.getvalue(), re.DOTALL)  # type: ignore[attr-defined]
+        assert re.fullmatch(said, shown.getvalue(), re.DOTALL)
 
 
 def test_a_command_says_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

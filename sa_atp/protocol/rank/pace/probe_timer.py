@@ -60,11 +60,11 @@ class ProbeTimer:
     on_sent, on_news = on_sent, on_news
 
     def on_known(self, now_us: int) -> None:
-        """A result came that we had asked for, and have by now: what is missing may wait behind it, on a slow link."""
+        """Starts the timer anew: a result came twice, since it was asked for. Missing ones may be queued behind it."""
         self.since_us = now_us
 
     def on_loss(self) -> None:
-        """An answer has shown what is lost, so the next questions are as urgent as the first were."""
+        """Ends the doubling of the time-out: an answer has shown which fragments are lost."""
         self.timeouts = 0
 
     def on_progress(self, now_us: int) -> None:
