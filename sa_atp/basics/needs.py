@@ -77,6 +77,8 @@ PROGRAMS = {
         Program(name="git", use="the commit in a run's manifest", package="git"),
         Program(name="shellcheck", use="a test of the scripts", package="shellcheck"),
         Program(name="chromium", use="tests of pages in a browser", package="chromium"),
+        Program(name="zsh", use="a test of its completion", package="zsh"),
+        Program(name="fish", use="a test of its completion", package="fish"),
         Program(name="docker", use="docker-compose.yml",
                 source="apt-get install docker-ce docker-compose-plugin, of Docker's repository"),
         *_essential("bash", "bash"),

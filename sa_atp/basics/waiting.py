@@ -1,4 +1,4 @@
-"""Says what a command waits for, when nothing has been said for some seconds: in lines on standard error."""
+"""Says what a command waits for, before nothing has been said for five seconds: in lines on standard error."""
 
 import contextlib
 import os
@@ -10,13 +10,14 @@ from collections.abc import Callable, Iterator
 from sa_atp.basics import terminal
 
 SILENCE_VARIABLE = "SA_ATP_SILENCE_S"
+DEFAULT_SILENCE_S = 4.0  # with Python's start, and a moment until the thread looks again, below five
 
 
 def _silence_s() -> float:
     try:
-        return float(os.environ.get(SILENCE_VARIABLE, "5"))
+        return float(os.environ.get(SILENCE_VARIABLE, DEFAULT_SILENCE_S))
     except ValueError:
-        return 5.0
+        return DEFAULT_SILENCE_S
 
 
 SILENCE_S = _silence_s()

@@ -62,5 +62,7 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
-            for below in action.choices.values():
+            helps = {each.dest: each.help for each in action._choices_actions}
+            for name, below in action.choices.items():
                 yield from _actions(below)
+                below.description = helps[name]  # shells show it beside a command: one line, not the long text

@@ -38,11 +38,12 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--job needs --server, the parameter server that it runs on")
     from sa_atp.doctor import examine
 
-    examination = examine()
     if options.json:
+        examination = examine()
         print(json.dumps(_as_json(examination)))
     else:
-        _print(examination)
+        examination = examine(_Lines().tell)
+        _print_commands(examination)
     return 0 if examination.demo_runs else EXIT_MISSING_PART
 
 
@@ -59,13 +60,24 @@ def _as_json(examination: "Examination") -> dict[str, Any]:
     }
 
 
-def _print(examination: "Examination") -> None:
-    from sa_atp.doctor import DEMO, NEEDS
+class _Lines:
+    """Prints each finding as soon as it is known, below the title of its group."""
 
-    for title, group in examination.groups.items():
-        print(title)
-        for finding in group:
-            print(_finding_line(finding, needed=finding.name in NEEDS[DEMO]))
+    def __init__(self) -> None:
+        self._title = ""
+
+    def tell(self, title: str, finding: "Finding") -> None:
+        from sa_atp.basics.waiting import said
+        from sa_atp.doctor import DEMO, NEEDS
+
+        if title != self._title:
+            self._title = title
+            print(title)
+        print(_finding_line(finding, needed=finding.name in NEEDS[DEMO]), flush=True)
+        said()
+
+
+def _print_commands(examination: "Examination") -> None:
     print("What would run")
     for command in examination.commands:
         print(f"  {'yes' if not command.missing else 'no':<8} {command.name}" + _without(command.missing))

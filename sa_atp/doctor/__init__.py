@@ -41,14 +41,18 @@ def probes() -> dict[str, list[Probe]]:
     }
 
 
-def examine() -> Examination:
-    """Takes some seconds: most of them are Python processes that import something large."""
+def examine(tell: Callable[[str, Finding], None] = lambda _title, _finding: None) -> Examination:
+    """Takes some seconds: most of them are Python processes that import something large.
+
+    Args: tell: called with each finding and its group's title as soon as it is known, group by group.
+    """
     with ThreadPoolExecutor(max_workers=max(2, len(os.sched_getaffinity(0)))) as pool:
-        pending = {title: [pool.submit(probe) for probe in group] for title, group in probes().items()}
-        groups = {
-            title: [finding for future in futures for finding in _all(future.result())]
-            for title, futures in pending.items()
-        }
+        pending = [(title, pool.submit(probe)) for title, group in probes().items() for probe in group]
+        groups: dict[str, list[Finding]] = {title: [] for title, _ in pending}
+        for title, future in pending:
+            for finding in _all(future.result()):
+                groups[title].append(finding)
+                tell(title, finding)
     return Examination(groups=groups, commands=commands(f for group in groups.values() for f in group))
 
 

@@ -55,7 +55,7 @@ PACKAGES = (
 
 PROGRAMS = tuple(program for program in needs.PROGRAMS.values() if not program.essential)
 # called only by scripts and tests of a checkout
-CHECKOUT_ONLY = ("p4c-bm2-ss", "p4c-barefoot", "bfas", "shellcheck", "chromium", "docker")
+CHECKOUT_ONLY = ("p4c-bm2-ss", "p4c-barefoot", "bfas", "shellcheck", "chromium", "zsh", "fish", "docker")
 WITHOUT_VERSION_LINE = ("ifconfig", "iperf3", "shellcheck", "simple_switch_CLI")  # programs that print no version last
 
 

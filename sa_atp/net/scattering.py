@@ -28,7 +28,8 @@ class Scattering(ABC):
     def reduce_scatter(self, array: Any, *, scale: float = 1.0) -> Values:
         """Sums an array over all ranks, of which each gets a part: of N ranks, rank r the r-th of N equal parts.
 
-        In a job whose results are scattered, see `connect`. The array must not change meanwhile, and is not replaced.
+        It works in a job whose results are scattered (see `connect`). The array must not change meanwhile, and keeps
+        its values.
 
         Args: array, scale: as for `all_reduce`; the array's size must be a multiple of the number of ranks.
         Returns: float32[size / N], in the array's flat order.

@@ -163,9 +163,10 @@ class SaAtpState:
 
     @property
     def may_scatter(self) -> bool:
-        """Whether a reduce-scatter should bring each rank its part alone: all ranks say the same.
+        """Whether a reduce-scatter should bring each rank its own part alone, not the whole sum. All ranks have the
+        same answer.
 
-        It spares links. On one machine there are none, and the sum for all is sooner there.
+        Parts alone take less of each link. On one machine there are no links, and the whole sum is faster.
         Raises: UserError, TransportError.
         """
         member = self.communicator.membership

@@ -13,7 +13,7 @@ STAMP="$VENV/.sa-atp-installed"
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
-PATIENCE_S=5 # without a line of output
+PATIENCE_S=4 # without a line of output: the next look makes it five at most
 LARGE_MB=20 # size of a file to fetch from which on a line announces it
 
 say() {

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -40,6 +41,28 @@ def found() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def findings(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {finding["name"]: finding for group in found["findings"].values() for finding in group}
+
+
+def test_a_finding_is_told_as_soon_as_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    was_told, told = threading.Event(), []
+
+    def finding(name: str, *, ok: bool = True) -> Finding:
+        return Finding(name=name, ok=ok, detail="")
+
+    def tell(title: str, known: Finding) -> None:
+        told.append((title, known.name))
+        was_told.set()
+
+    probes = {
+        "Python": [lambda: finding("first"), lambda: finding("second", ok=was_told.wait(60))],
+        "Machine": [lambda: None, lambda: [finding("third"), finding("fourth")]],
+    }
+    monkeypatch.setattr(doctor, "probes", lambda: probes)
+    monkeypatch.setattr(doctor, "commands", lambda _findings: [])
+    groups = doctor.examine(tell).groups
+    assert told == [("Python", "first"), ("Python", "second"), ("Machine", "third"), ("Machine", "fourth")]
+    assert [(title, each.name) for title, group in groups.items() for each in group] == told
+    assert groups["Python"][1].ok  # it had waited for the first one to be told
 
 
 def test_the_demo_runs_where_the_tests_do(found: dict[str, Any]) -> None:

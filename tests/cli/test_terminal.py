@@ -81,6 +81,20 @@ def test_steps_are_said_in_lines_where_there_is_no_terminal(
     assert re.fullmatch(r"another stage, 4 of 10 runs, \d+ s left", later[-1].partition("] ")[2])
 
 
+def test_steps_are_said_in_lines_on_a_terminal_that_cannot_draw_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for term, said in (("dumb", r"\[ +\d+\.\d s\] stage\n"), ("xterm", r"\x1b.*stage.*")):
+        monkeypatch.setenv("TERM", term)
+        shown = Terminal()
+        monkeypatch.setattr(sys, "stderr", shown)
+        with _progress.TerminalProgress() as progress:
+            progress("stage")
+        assert re.fullmatch(said, shown.getvalue(), re.DOTALL)
+
+
 def test_a_command_says_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with waiting.waiting("compiling"):
         with waiting.waiting("compiling a part"):

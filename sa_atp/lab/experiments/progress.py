@@ -42,6 +42,7 @@ class TerminalProgress(Progress):
 
     def __init__(self) -> None:
         self._console = terminal.console(sys.stderr)
+        self._has_bar = self._console.is_terminal and not self._console.is_dumb_terminal  # which cannot move a cursor
         self._start = time.monotonic()
         self._bar = Bar(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[unit]}"),
@@ -52,17 +53,16 @@ class TerminalProgress(Progress):
         self._open = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.start()
-        is_bar = self._console.is_terminal
-        self._open.enter_context(waiting.nothing_waited_for() if is_bar else waiting.told(self._tell))
+        self._open.enter_context(waiting.nothing_waited_for() if self._has_bar else waiting.told(self._tell))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.stop()
 
     def __call__(self, stage: str) -> None:
@@ -80,7 +80,7 @@ class TerminalProgress(Progress):
         self._say(f"{self._stage}{pace}")
 
     def _say(self, stage: str) -> None:
-        if self._console.is_terminal:
+        if self._has_bar:
             if self._task is not None:
                 self._bar.remove_task(self._bar.task_ids[0])
             self._task = self._bar.add_task(stage, total=None, unit="")
@@ -96,17 +96,17 @@ class TerminalProgress(Progress):
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
         """See Progress."""
-        if self._console.is_terminal:
+        if self._has_bar:
             self._bar.stop()
         try:
             yield
         finally:
-            if self._console.is_terminal:
+            if self._has_bar:
                 self._bar.start()
 
     def steps(self, done: int, of: int, unit: str = "steps") -> None:
         self._done = done, of, unit
-        if self._console.is_terminal and self._task is not None:
+        if self._has_bar and self._task is not None:
             self._bar.update(self._bar.task_ids[0], completed=done, total=of, unit=unit)
 
 

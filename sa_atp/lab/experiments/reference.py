@@ -9,6 +9,7 @@ from sa_atp.lab import policies
 from sa_atp.lab.plans.keys import TYPES, backends_text, default_text, keys_of
 from sa_atp.lab.plans.plan import TABLES
 from sa_atp.lab.policies import Policy
+from sa_atp.lab.policies.policy import BACKENDS
 from sa_atp.lab.report.drawing.figures import FIGURES
 from sa_atp.lab.report.rows import Row
 from sa_atp.lab.report.sweep import QUANTITIES
@@ -27,11 +28,14 @@ from the declarations in the code.
 
 ## Keys of plans
 
-A plan is a TOML file with these tables; every key has a default. `sa-atp run PLAN --set TABLE.KEY=VALUE` overrides one. A
-backend that does not use a key either ignores it (*unused*), or refuses other values than the default (*refused*).
+A plan is a TOML file with these tables. Below is each key with its default, the values that it takes, and the backends that
+use it, unless all do: another one either ignores the key (*unused*), or refuses other values than the default (*refused*).
+`sa-atp run PLAN --set TABLE.KEY=VALUE` overrides a key.
 """
 OWN_KEYS = "A policy's own keys count where `run.policies` names it."
-POLICIES = "What workers do with their time, and what happens to updates. [policies.md](policies.md) explains each."
+POLICIES = """\
+What workers do with their time, and what happens to updates: each with its name in reports, and the backends that run it,
+unless all do. [policies.md](policies.md) explains each."""
 FIGURES_HEAD = """\
 `sa-atp run` and `sa-atp plot` draw these, `Result.figure` in Python. One for which a run has no data is left out, and the
 report says why."""
@@ -54,7 +58,7 @@ def _lines() -> Iterator[str]:
     for table in policies.settings():
         yield from _table_of_keys(table)
     yield f"## Policies\n\n{POLICIES}\n"
-    yield from _table(("policy", "in reports", "runs on", "own keys", "meaning"), map(_policy, policies.names()))
+    yield from (*map(_policy, policies.names()), "")
     yield f"## Figures\n\n{FIGURES_HEAD}\n"
     yield from _table(("figure", "caption"), ((f"`{kind.name}`", kind.caption) for kind in FIGURES))
     yield f"{SWEEPS}\n"
@@ -68,18 +72,28 @@ def _lines() -> Iterator[str]:
 
 def _table_of_keys(table: str) -> Iterator[str]:
     yield f"### [{table}]\n"
-    rows = []
     for key in keys_of(table):
-        limits = f"{key.type}: {key.limits}" if key.limits else key.type
-        rows.append((f"`{key.key}`", f"`{default_text(key)}`", limits, backends_text(key), key.meaning))
-    yield from _table(("key", "default", "values", "backends", "meaning"), rows)
+        facts = [f"{key.type}: {key.limits}" if key.limits else key.type, *_unless_all(backends_text(key))]
+        yield _entry(f"**`{key.key}`** = `{default_text(key)}`", facts, key.meaning)
+    yield ""
 
 
-def _policy(name: str) -> tuple[str, ...]:
+def _policy(name: str) -> str:
     policy: Policy = policies.find(name)
     table = join(f"[`[{each}]`](#{each})" for each in policies.tables_of((name,)))
     needs = f" Needs {join(policy.modules)}." if policy.modules else ""
-    return f"`{name}`", policy.title, ", ".join(policy.backends), table or "–", policy.summary + needs
+    backends = () if policy.backends == BACKENDS else policy.backends
+    facts = [policy.title, *_unless_all(", ".join(backends) or "all"), *([f"own keys: {table}"] if table else [])]
+    return _entry(f"**`{name}`**", facts, policy.summary + needs)
+
+
+def _unless_all(backends: str) -> list[str]:
+    return [] if backends == "all" else [f"backends: {backends}"]
+
+
+def _entry(head: str, facts: Iterable[str], meaning: str) -> str:
+    """An item of a list, not a row of a table: its meaning is as wide as the page, also on a narrow one."""
+    return f"- {' · '.join((head, *facts))}\\\n  {meaning}"
 
 
 def _table(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

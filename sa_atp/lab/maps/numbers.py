@@ -75,13 +75,16 @@ def _settings(wanted: Wanted) -> dict[str, Any]:
 
 
 def judged(times: Mapping[str, Sequence[float | None]], quantity: str) -> dict[str, Any]:
-    """Compares policies at a point.
+    """Compares the times of policies at a point of a map.
 
-    Args: times: of each policy, for each seed; None: the accuracy was not reached.
+    Args: times: times of each policy, one for each seed; None: a run did not reach the accuracy.
 
-    Returns: `best`, the policy with the shortest mean (None: no policy has one), and of equal ones the first; `rivals`, the
-    policies that are not clearly longer than the best, in the order of their means; `next`, the shortest of those that are
-    clearly longer; `lead`, by how much the best is shorter than that; `against_baseline`, than the first policy.
+    Returns:
+    best: the policy with the shortest mean time, the first of equal ones; None: no policy has a mean.
+    rivals: the policies whose times are not clearly longer than the best one's, in the order of their means.
+    next: the policy with the shortest mean of the others.
+    lead: share of the time of `next` by which the best is shorter.
+    against_baseline: share of the time of the first policy by which the best is shorter.
     """
     found = {name: list(map(float, of)) for name, of in times.items() if None not in of}  # type: ignore[arg-type]
     means = {name: round(sum(of) / len(of), PLACES) for name, of in found.items()}

@@ -208,5 +208,5 @@ class ParameterPolicy(Policy):
         )
 
     def expected_stretch(self, plan: PlanTables, slow: float) -> float:
-        """The mean of two cases: the samples of a clock are computed at all workers' speed, or at the slowest one's."""
+        """The mean of two extremes: a clock takes as long as with no slow worker, or as long as the slow worker takes."""
         return (1 + slow) / 2

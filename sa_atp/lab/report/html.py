@@ -109,7 +109,7 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> list[tuple[str, st
 
 
 def _known(result: RunResult) -> dict[str, Any]:
-    """What a run is repeated with; None where it is not known."""
+    """The plan, seed, versions and machine of a run, by name, for those who repeat it; None: not known."""
     manifest = result.manifest
     known = {
         "plan": result.plan_path,

@@ -1,28 +1,40 @@
-"""A pool of processes for work that is computed here in parallel. They end with the process that made them."""
+"""A pool of processes that compute here in parallel. They end with the block, or with the process, that made them."""
 
 import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing.connection import Connection, wait
 
 
-def pool(jobs: int) -> ProcessPoolExecutor:
-    """A pool of `jobs` processes."""
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin)
+@contextmanager
+def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """A pool of `jobs` processes. A block that an exception ends, such as Ctrl-C, waits for no work under way."""
+    theirs, ours = multiprocessing.Pipe(duplex=False)
+    processes = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (theirs,))
+    try:
+        yield processes
+        processes.shutdown()
+    finally:
+        ours.close()  # which the processes notice
+        processes.shutdown(cancel_futures=True)
+        theirs.close()
 
 
-def _begin() -> None:
-    """Prepares a process of the pool: Ctrl-C is its parent's, and it ends when that has ended, however it did.
+def _begin(block: Connection) -> None:
+    """Prepares a process of the pool: Ctrl-C is its parent's, and it ends when its block or its parent has, however it did.
 
     A pool's own processes go on otherwise, and then wait for more work for ever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=(block,), daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _end_with(block: Connection) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
+    wait([parent.sentinel, block])
     os._exit(1)

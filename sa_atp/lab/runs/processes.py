@@ -30,7 +30,10 @@ LOOK_S = 0.5  # interval of the check on needed processes
 STOPPED_S = 5.0  # a process that is stopped for longer is reported
 FULL_BYTES = 4096  # with less free space, a log may be truncated
 LOG_TAIL_LINES = 20
-TICK_S, TELL_EVERY_S = 1.0, 5.0  # interval of notices on the process that we wait for
+TICK_S, TELL_EVERY_S = (
+    0.5,
+    4.0,
+)  # interval of notices on the process that we wait for: five seconds at most, with a tick
 LEAST_SHARE = 0.1  # a process that uses more of a core is computing
 MOST_TIMES = 10  # a timeout, while it counts in CPU time
 QUIET = {SILENCE_VARIABLE: "inf"}  # we say what our processes do

@@ -226,13 +226,10 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
         return
     with pool(jobs) as processes:
         under_way: list[Future[Lot]] = [processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
-        try:
-            while under_way:
-                yield under_way.pop(0).result()
-                if deadline is None or time.monotonic() < deadline:
-                    under_way += [processes.submit(work, *lot) for lot in islice(wanted, 1)]
-        finally:
-            processes.shutdown(cancel_futures=True)
+        while under_way:
+            yield under_way.pop(0).result()
+            if deadline is None or time.monotonic() < deadline:
+                under_way += [processes.submit(work, *lot) for lot in islice(wanted, 1)]
 
 
 def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:

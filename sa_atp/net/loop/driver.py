@@ -139,7 +139,7 @@ class Driver:
             self.socket.channel.spare(wanted)
 
     def _seek_channel(self) -> None:
-        """Asks for another channel now and then, after one was lost."""
+        """Asks the switch now and then for another channel (shared memory), after one was lost."""
         if self._open_channel is None or now_us() < self._seek_us:
             return
         channel = self._open_channel()

@@ -33,7 +33,7 @@ def pause_us(coalescing: "ReceiveCoalescing", packets: int, most: int, now_us: i
 
 
 class ReceiveCoalescing:
-    """A record class (protocol/records.py)."""
+    """How fast packets arrive, and how long they may gather: a record class (protocol/records.py)."""
 
     recent: float
     """Packets in about the last MEMORY_US, when they were last counted."""

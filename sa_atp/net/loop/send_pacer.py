@@ -23,7 +23,7 @@ def _limit(pacer: "SendPacer") -> int:
 
 
 def _look(pacer: "SendPacer", held: int, now_us: int) -> None:
-    # That a short queue is found empty says nothing of the link: it was empty for a while, nobody knows how long.
+    # A short queue that is found empty says nothing of the link: it was empty for an unknown time.
     if pacer.held and (held or pacer.held >= _limit(pacer) // 2):
         pacer.left += max(0, pacer.held - held)
         pacer.busy_us += now_us - pacer.at_us
@@ -37,7 +37,7 @@ def _look(pacer: "SendPacer", held: int, now_us: int) -> None:
 
 
 def budget_bytes(pacer: "SendPacer", held: int, now_us: int) -> int:
-    """Bytes that may be written now, or UNLIMITED. Args: held: what has not left yet."""
+    """Bytes that may be written now, or UNLIMITED. Args: held: bytes that were written and have not left the host yet."""
     _look(pacer, held, now_us)
     if pacer.pace == 0 and held == 0:
         return UNLIMITED
@@ -45,7 +45,7 @@ def budget_bytes(pacer: "SendPacer", held: int, now_us: int) -> int:
 
 
 def wrote(pacer: "SendPacer", bytes_: int, held: int, now_us: int) -> None:
-    """Args: held: what has not left, after writing so many bytes."""
+    """Notes a write of so many bytes. Args: held: bytes that have not left the host after it."""
     pacer.held, pacer.at_us = held, now_us
     if held == 0 and bytes_ >= LEAST_BYTES // 2:
         pacer.pace = 0.0  # it went straight out: no slow link is in this host
@@ -53,7 +53,7 @@ def wrote(pacer: "SendPacer", bytes_: int, held: int, now_us: int) -> None:
 
 
 def resume_us(pacer: "SendPacer") -> int:
-    """When there will be more room, or NOTHING_HELD."""
+    """Time at which more bytes may be written, or NOTHING_HELD."""
     if pacer.held <= _limit(pacer) // 2:
         return NOTHING_HELD
     if pacer.pace == 0:

@@ -58,7 +58,7 @@ def _at_first(sizes: tuple[int, ...], prior_beta_s: float, weight: float, settin
 
 
 class Orchestrator:
-    """Begins with sizes that are as equal as the bounds allow."""
+    """Decides each step's batch sizes from measured speeds. The first sizes are as equal as the bounds allow."""
 
     def __init__(
         self,

@@ -107,7 +107,7 @@ def solve(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[in
 
 
 def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int) -> int:
-    """How many units, from low to high, a worker has done by a time; exact in spite of rounding."""
+    """Number of units, at least `low` and at most `high`, that a worker has done by a time; exact in spite of rounding."""
     speed = share.speed
     rough = (level_s - share.offset_s - speed.beta_s) / (speed.alpha_s * granularity)
     units = max(low, min(high, math.floor(min(max(rough, low), high))))

@@ -18,8 +18,7 @@ def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: In
 
     Args:
         parts: one float32[n] for each contribution in this packet. They are rounded one by one, so that the sum does
-            not
-            depend on which worker computed which contribution.
+            not depend on which worker computed which contribution.
         exponent: every value is multiplied by 2**exponent.
         contributions: how many contributions the complete sum will have; decides the limit of each value.
         out: int32[n], or more: lanes beyond n are set to zero.

@@ -186,7 +186,7 @@ class ServerLink:
         return failures.error_of(failure)
 
     def _why_silent(self, now_us: int) -> str:
-        """What people have to know where others have not heard of us, or we of them."""
+        """A part of errors about silence: for how long this process did not run, if it was so lately."""
         is_recent = now_us - self._stood_until_us <= 2 * self._limits.server_timeout_us
         return f"; {standstill.describe_standstill(self._stood_us)}" if self._stood_us and is_recent else ""
 
@@ -198,7 +198,7 @@ class ServerLink:
         return now_us - self._heard_us > SIGNS_MISSED * self._membership.alive_every_us
 
     def port_closed(self, now_us: int) -> None:
-        """Its host says that nobody has its port. If it is doubted anyway, it has ended."""
+        """Its host says that no process has its port: the parameter server has ended, if it has been silent, too."""
         if self.is_doubted(now_us):
             where = "{}:{}".format(*self._membership.server_address)
             self.fail(ParameterServerLostError(f"the parameter server at {where} is gone: its process has ended"))

@@ -486,7 +486,7 @@ class Worker:
         return self._sender.has_more
 
     def describe(self) -> str:
-        """The state of everything that waits, for people who wonder why."""
+        """Describes the sums, slots and questions that wait, in lines of text for the reader of an error or a log."""
         oldest, waiting = self._operations.oldest_seq(), self._operations.waiting()
         active = len(self._operations.active())
         head = (

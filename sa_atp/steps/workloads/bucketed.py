@@ -58,7 +58,7 @@ class SegmentedSum:
 
     @property
     def overtaken(self) -> bool:
-        """Whether others have done this rank's part of some segment, and so will do it of all."""
+        """Whether other ranks have done this rank's part of a segment, and so will do its part of the others."""
         return any(s.overtaken for s in self.sums)
 
     @property

@@ -30,7 +30,13 @@ def test_all_keys_are_there() -> None:
         f"{table}.{key}" for table, found in tables.items() for key in found
     ]
     text = DOCUMENT.read_text()
-    assert [name for name in (*policies.names(), *COLUMNS) if f"| `{name}` |" not in text] == []
+    assert [name for name in policies.names() if f"\n- **`{name}`** · " not in text] == []
+    assert [name for name in COLUMNS if f"| `{name}` |" not in text] == []
+
+
+def test_the_page_can_be_read_on_a_narrow_screen() -> None:
+    rows = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
+    assert max(row.count("|") - row.count("\\|") for row in rows) <= 4  # at most three columns
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.key)

@@ -180,7 +180,7 @@ class NetworkLayout:
         return {"switches": switches}
 
     def check(self, where: str) -> None:
-        """Raises: UserError: the network cannot be built."""
+        """Checks that the network can be built. Raises: UserError."""
         if sum(s.level == "root" for s in self.switches.values()) != 1:
             raise UserError(f"{where}: exactly one switch must be the root of aggregation")
         root = self.root.name

@@ -60,7 +60,8 @@ OTHERS_TURN = 16  # batches, after which kernel's ports are looked at however mu
 def look(s: int, timeout_ms: int) -> int:
     """Waits until a port has packets, or a channel.
 
-    Returns: how many ports have, plus 1 if a thread wants the pipeline, plus 1 if a channel may have; -1: a signal came.
+    Returns: the number of ports with packets, plus 1 if a thread wants the pipeline, plus 1 if a channel may have
+    packets; -1: a signal came.
     """
     channels = array_i64_2(s, CHANNELS)
     port_fds = array_i64_1(s, PORT_FDS)

@@ -90,7 +90,7 @@ class Steady:
         return True
 
     def _begin(self, operation: Operation, group: ContributionGroup) -> bool:
-        """Looks at what does not change as long as an operation lasts. Returns: whether that is common."""
+        """Prepares what stays the same while an operation lasts. Returns: whether the operation is of the common case."""
         state = self._common.state(self._record.array, operation, group)
         if state is None:
             return False

@@ -9,25 +9,25 @@ MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
 
 
 def on_sent(timer: "ProbeTimer", now_us: int) -> None:
-    """Contributions have left."""
+    """Starts the timer anew: contributions have left."""
     timer.since_us = now_us
 
 
 def on_news(timer: "ProbeTimer", now_us: int) -> None:
-    """A result came that was not known: whoever waits may wait as long again before it asks."""
+    """Starts the timer anew: a new result has come."""
     timer.since_us = timer.progress_us = now_us
     timer.timeouts = 0
 
 
 def until_us(timer: "ProbeTimer", round_trip: RoundTrip, in_flight: int) -> int:
-    """When it has lasted long enough to ask. Args: in_flight: fragments that somebody should have answered."""
+    """Time at which the timer expires, and a probe leaves. Args: in_flight: number of fragments that are unanswered."""
     if not in_flight:
         return timer.since_us + MAX_TIMEOUT_US  # all that can be missing is others' work
     return timer.since_us + min(timeout_us(round_trip) << min(timer.timeouts, MOST_DOUBLINGS), MAX_TIMEOUT_US)
 
 
 class ProbeTimer:
-    """Of all operations of a connection together: a record class (records.py)."""
+    """The probe timer of a connection, for all its operations: a record class (records.py)."""
 
     timeouts: int
     """Silences in a row that have ended in questions, since something was found out."""
@@ -60,11 +60,11 @@ class ProbeTimer:
     on_sent, on_news = on_sent, on_news
 
     def on_known(self, now_us: int) -> None:
-        """A result came that we had asked for, and have by now: what is missing may wait behind it, on a slow link."""
+        """Starts the timer anew: a result came twice, since it was asked for. Missing ones may be queued behind it."""
         self.since_us = now_us
 
     def on_loss(self) -> None:
-        """An answer has shown what is lost, so the next questions are as urgent as the first were."""
+        """Ends the doubling of the time-out: an answer has shown which fragments are lost."""
         self.timeouts = 0
 
     def on_progress(self, now_us: int) -> None:

@@ -42,7 +42,7 @@ class _Rules:
         self._flags, self._stamp = self._head["flags"], Stamp(self._head, member)
 
     def write(self, at: int, operation: Operation, group: ContributionGroup, run: Run) -> None:
-        """All but the flags, which may follow from what is written."""
+        """Writes the packets of a run, without their flags: these may depend on what is written."""
         rows = slice(at, at + len(run))
         group.write_lanes(run, operation.exponent_of(run), self._bits[rows], self._lanes[rows])
         self._stamp.name(at, operation, run)

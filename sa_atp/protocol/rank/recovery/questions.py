@@ -1,7 +1,7 @@
 """Probes that are on their way, in the order in which they left. (protocol section 5.4)
 
-Several about one fragment may be, and what they see of it differs: each answer is to the question with its number. Waited
-for is the answer to the latest of them.
+Several questions about one fragment may be on their way, and they may find it in different states, so each answer
+carries the number of its question. Only the answer to the latest question is waited for.
 """
 
 from collections import OrderedDict
@@ -19,33 +19,34 @@ class Question:
     local: int
     asked_us: int
     behind: int
-    """The newest transmission when it left: an answer shows that this one, and all before, are not in the network."""
+    """The newest transmission when the question left: an answer shows that it and all before it have left the
+    network."""
     tells: bool
-    """Whether somebody wants to know whom the sum waits for."""
+    """Whether the answer is to say which ranks the sum waits for."""
     reused: bool
-    """Whether an earlier one with the same number may still be answered. The parameter server's answer to that may be under
-    way however much the switch has answered since."""
+    """Whether an earlier question with the same number may still be answered. The parameter server's answer to it may
+    be under way even if the switch has answered later questions."""
     again: bool
-    """... nor any later one: whoever answers, which of the two is answered, nobody knows."""
+    """Whether `reused`, and no later question has been answered: then an answer may be to either of the two."""
     is_passed: bool = False
-    """Whether a later one has been answered: what was held before that is not of interest any more."""
+    """Whether a later question has been answered: an answer to this one is older news."""
 
 
 class Questions:
     def __init__(self) -> None:
-        self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # whose answers are waited for
+        self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # their answers are waited for
         self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
 
     def __len__(self) -> int:
-        """Fragments of which an answer is waited for."""
+        """Number of fragments for which an answer is waited for."""
         return len(self._latest)
 
     def ask(
         self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool, since_us: int = 0
     ) -> int:
-        """Args: since_us: what was asked before that gets no answer any more.
+        """Notes a question. Args: since_us: questions from before that time get no answer any more.
 
         Returns: the number that the question has to carry.
         """
@@ -60,7 +61,7 @@ class Questions:
         if same is not None and same.asked_us < since_us:
             same = None
         again = same is not None and not same.is_passed
-        if same is not None and again:  # the answer may be to that one, which did not see what was sent since
+        if same is not None and again:  # the answer may be to the earlier one, which did not see later transmissions
             behind = same.behind
         tells |= before is not None and before.tells
         question = Question(operation, local, asked_us, behind, tells, same is not None, again)
@@ -68,12 +69,13 @@ class Questions:
         return number
 
     def last_of(self, operation: Operation) -> int:
-        """The last fragment of an operation that has ever been asked for; -1: none has."""
+        """The highest fragment of an operation that a question was ever for; -1: there was none."""
         return self._last.get(operation.index, -1)
 
     def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
-        """The questions that wait for answers, in the order in which they left: about which fragment, when, and the newest
-        transmission then. None: not all are of this operation, the first about their fragment, and for nobody else.
+        """The unanswered questions, in the order in which they left: fragment, time, and the newest transmission then.
+
+        None: a question is of another operation, is not the first about its fragment, or asks for ranks (`tells`).
         """
         for (index, local), question in self._latest.items():
             if index != operation.index or question.tells or self._counts[index][local] != 1:
@@ -81,10 +83,10 @@ class Questions:
         return [(question.local, question.asked_us, question.behind) for question in self._latest.values()]
 
     def answered(self, operation: Operation, local: int, number: int) -> Question | None:
-        """What was asked; None: nothing, or it is not known any more.
+        """Takes an answer. Returns: its question; None: there was none, or it is forgotten.
 
-        One that was overdue may be answered all the same: where the switch holds nothing the parameter server answers, and
-        that comes after what the switch says to later questions.
+        A question that was overdue may still be answered: where the switch holds nothing, the parameter server answers,
+        later than the switch answers later questions.
         """
         fragment = operation.index, local
         found = self._open.pop((*fragment, number), None)
@@ -93,7 +95,7 @@ class Questions:
         if self._latest.get(fragment) is found:
             del self._latest[fragment]
         if found.again:
-            return found  # perhaps it is the earlier one that is answered, and those since are not passed
+            return found  # the answer may be to the earlier question, so those since then are not passed
         count = self._counts[operation.index][local]
         age = (count - 1 - number) % QUESTION_NUMBERS  # questions that were asked after it
         for n in range(age + 1, min(count, QUESTION_NUMBERS)):
@@ -103,7 +105,7 @@ class Questions:
         return found
 
     def overdue(self, asked_before_us: int) -> list[Question]:
-        """The questions whose answers should have come by now. They are not waited for any longer."""
+        """Removes and returns the questions that left before a time: their answers are not waited for any longer."""
         found = []
         while self._latest:
             fragment, question = next(iter(self._latest.items()))
@@ -114,7 +116,7 @@ class Questions:
         return found
 
     def forget(self, operation: Operation) -> None:
-        """The operation is over: answers that have not come are not waited for."""
+        """Forgets the questions of an operation that is over."""
         if operation.index not in self._counts:
             return
         self._last.pop(operation.index, None)

@@ -1,9 +1,10 @@
-"""Finds out about fragments whose sum does not come: lost, still waiting for others, or in the way. (sections 5.3 to 5.6)
+"""Finds out why the sum of a fragment does not come: it was lost, waits for others, or is in the way. (sections 5.3 to 5.6)
 
-The switch is asked by probes. Behind data, while no results come: what has left the network, so that more may leave. For a
-fragment of which one sent later is complete: it may be lost, or wait for another worker's. After a silence. If the switch
-holds a fragment without our contributions, they are lost. If it holds some of them and not others, someone else has
-contributed a part of what we wanted to add, so we add the rest by itself.
+Probes ask the switch what it holds of a fragment. A probe leaves behind data while no results come: its answer shows
+that the data has left the network, so that more may leave. A probe also asks for a fragment if one that was sent later
+is complete: the earlier one may be lost, or wait for another worker's contribution. After a silence probes ask for the
+oldest fragments. If the switch holds a fragment without our contributions, they are lost. If it holds some of them and
+not others, another worker has contributed a part of what we wanted to add, so we add the rest by itself.
 """
 
 from collections import deque
@@ -69,10 +70,10 @@ class Recovery:
     # --- by order -----------------------------------------------------------------------------------------------------
 
     def find_losses(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Asks for fragments that should be known by now: one sent sufficiently later is complete (after RFC 8985), or an
-        answer has shown that something was lost, and these have left the network as well. (section 5.3)
+        """Asks for fragments that are late: one that was sent sufficiently later is complete (after RFC 8985), or an answer
+        has shown a loss, and that they have left the network as well. (section 5.3)
 
-        Only within a group: that a helper's late fragments are complete says nothing of its own earlier ones.
+        Fragments are compared within a group: a complete fragment of a helper's late group says nothing of others.
         """
         if not self._under_way.in_flight:
             return
@@ -94,11 +95,11 @@ class Recovery:
         if len(late) == 0:
             return
         if self._leaf.hides(group):
-            # our leaf would answer, past which these were sent
+            # these were sent past our leaf, and the leaf would answer
             self._on_loss(self._lose_by_order(operation, group, late), now_us)
             return
         if results_flow(self.asking, self._round_trip, now_us) and not group.has_work:
-            # They would not take anybody's place on the link, and the end is waited for.
+            # The group has left: sending these again delays no other fragment, and the sum waits for them.
             at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
             self._lose_by_order(operation, group, late[at_once])
             late = late[~at_once]
@@ -126,7 +127,7 @@ class Recovery:
     # --- by asking ----------------------------------------------------------------------------------------------------
 
     def ask(self, operation: Operation, local: int, now_us: int) -> None:
-        """Asks what is held of a fragment, and whom its sum waits for."""
+        """Asks which contributions to a fragment the switch holds, and which ranks its sum waits for."""
         self._ask_for(operation, [local], now_us, tells=True)
 
     def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
@@ -143,7 +144,7 @@ class Recovery:
         self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
 
     def until_question(self, now_us: int) -> int | None:
-        """How many fragments may leave until a question has to ride behind them; None: results show what arrives."""
+        """Number of fragments that may leave before a question has to follow them; None: results show what arrives."""
         if results_flow(self.asking, self._round_trip, now_us):
             return None
         return max(1, self._question_every - self._unasked)
@@ -154,11 +155,11 @@ class Recovery:
 
     @property
     def _unasked(self) -> int:
-        """Transmissions in the network behind which no question has left."""
+        """Number of transmissions in the network that no question has followed yet."""
         return self._under_way.sent - max(self.asking.behind, self._under_way.out)
 
     def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
-        """Fragments have left, this one the last of them. Where results do not come, a question rides behind them."""
+        """Notes that fragments have left, up to this one. Where no results come, a question follows them."""
         self._newest = operation, local
         under_way = self._under_way
         if results_flow(self.asking, self._round_trip, now_us):
@@ -177,8 +178,8 @@ class Recovery:
             self._ask_behind(now_us)
 
     def _ask_when_left(self, operation: Operation, local: int, now_us: int) -> bool:
-        """Asks once behind the first that we contribute to an operation, when all of it has left, unless results show when
-        it arrives: those who help count on how long that takes. Returns: whether it asked.
+        """Asks once in an operation, when all of our first contribution has left: the answer shows when it has arrived,
+        and help is planned with that time. No question is needed where results show it. Returns: whether it asked.
         """
         if operation.has_left or self._member.help_grade is HelpGrade.NONE or not operation.groups:
             return False
@@ -193,10 +194,11 @@ class Recovery:
         return True
 
     def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Nothing can leave until some of it is known to have arrived. The question behind it may be lost, and results of
-        others keep silence from asking again.
+        """Asks again while the window is full, if an answer is late: nothing can leave before arrivals are known, the
+        question behind the window's last fragment may be lost, and results of other operations keep the probe timer
+        from expiring.
 
-        Args: operations: those that are not done, in order.
+        Args: operations: the operations that are not done, in order.
         """
         if not is_answer_late(self.asking, self._round_trip, now_us):
             return
@@ -207,8 +209,8 @@ class Recovery:
                 return
 
     def on_nothing_to_send(self, now_us: int) -> None:
-        """What was sent last is asked for where something is lost: no later fragment will tell what became of it. Also
-        where kernels have sent it, and nobody has asked when it has left.
+        """Asks for the fragment that was sent last, if losses are expected: no later fragment will show whether it is
+        lost. Also asks when all of a contribution has left, if kernels have sent it: they do not ask.
         """
         if self._newest is None:
             return
@@ -221,7 +223,7 @@ class Recovery:
             self._ask_behind(now_us)
 
     def _ask_behind(self, now_us: int) -> None:
-        """Asks for the fragment that has left last, unless an answer about it may be on its way."""
+        """Asks for the fragment that was sent last, unless an answer about it may be on its way."""
         assert self._newest is not None
         operation, local = self._newest
         if operation.pending[local] and all(group.ask_again_us[local] <= now_us for group in operation.groups):
@@ -229,14 +231,15 @@ class Recovery:
 
     @property
     def waits_for_answers(self) -> bool:
-        """Questions that have not been answered, and no results since they left."""
+        """Whether questions are unanswered, and no results have come since they left."""
         return waits_for_answers(self.asking, len(self._questions))
 
     def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
-        """After a silence: asks for the oldest fragment that is missing, and for what the oldest operations have sent.
+        """Asks after a silence for the oldest missing fragment, and for fragments that the oldest operations have sent.
 
-        Of an operation of which nothing is in flight there is nothing to be found out, unless it is the one that all
-        others wait for. Args: operations: those that are not done, in order.
+        An operation with nothing in flight is left out, unless it is the oldest: all others wait for that one.
+
+        Args: operations: the operations that are not done, in order.
         """
         left = MAX_QUESTIONS
         for n, operation in enumerate(operations):
@@ -257,9 +260,14 @@ class Recovery:
                 return
 
     def on_answer(self, head: np.void, bits: int, operation: Operation, now_us: int) -> WaitingFor | None:
-        """Takes what is held of a fragment of an operation. Args: bits: the contributions.
+        """Takes an answer: which contributions to a fragment the switch or the parameter server holds.
 
-        Returns: that we lead, if that was asked, and all that is missing is others' work.
+        Args:
+        head: the header of the answer.
+        bits: the contributions that are held, a bit for each.
+
+        Returns: the contributions that this rank waits for, if the question was for them (`ask`), all of its own are
+        held, and others' are missing; else None.
         """
         local = operation.plan.local_of((int(head["seq"]) - operation.first_seq) & SEQ_MASK)
         if local is None:
@@ -293,10 +301,11 @@ class Recovery:
         return self._on_held(operation, local, bits, question, from_server, now_us)
 
     def _find_lost_questions(self, answered: Question, now_us: int) -> None:
-        """Questions are lost, too, or their answers: then those that were asked later are answered first.
+        """Finds questions that were lost, or whose answers were: a question that was asked later has been answered
+        first.
 
-        Of a fragment whose sum is known that says nothing. Its slot may be another's by now: then the parameter server
-        answers, whose way is longer than a switch's.
+        Questions about a fragment whose sum is known are left out. Its slot may have another owner by now: then the
+        parameter server answers, and its answers take longer than the switch's.
         """
         for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
             operation = lost.operation
@@ -380,7 +389,7 @@ class Recovery:
         return lost
 
     def forget(self, operation: Operation) -> None:
-        """The operation is over: answers that have not come are not waited for. Some were lost, or came as results."""
+        """Drops the questions of an operation that is over: some answers were lost, and some came as results."""
         self._questions.forget(operation)
         if self._newest is not None and self._newest[0] is operation:
             self._newest = None
@@ -388,7 +397,7 @@ class Recovery:
     # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
 
     def is_calm(self, now_us: int) -> bool:
-        """Results come, nothing was lost lately, and nothing waits to be asked."""
+        """Whether results come, nothing was lost lately, and no question waits to leave."""
         return (
             results_flow(self.asking, self._round_trip, now_us)
             and not is_lossy(self.asking, self._under_way)
@@ -397,11 +406,11 @@ class Recovery:
 
     @property
     def waiting(self) -> int:
-        """Fragments of which an answer is waited for."""
+        """Number of unanswered questions."""
         return len(self._questions)
 
     def last_asked_of(self, operation: Operation) -> int:
-        """The last fragment of an operation that has ever been asked for; -1: none has."""
+        """The highest fragment of an operation that a question was ever for; -1: there was none."""
         return self._questions.last_of(operation)
 
     def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
@@ -409,8 +418,9 @@ class Recovery:
         return self._questions.open_of(operation)
 
     def has_asked(self, operation: Operation, asked: Sequence[Asked], known: int) -> None:
-        """Questions have left, or were answered, each the first about its fragment. Args: known: so many of them, the first
-        ones, had left before.
+        """Takes over questions of the kernels, each the first about its fragment, that have left or were answered.
+
+        Args: known: number of questions, the first in `asked`, that had left before the kernels began.
         """
         for n, question in enumerate(asked):
             if n >= known:
@@ -420,15 +430,16 @@ class Recovery:
                 self._questions.answered(operation, question.local, 0)
 
     def has_sent(self, operation: Operation, local: int) -> None:
-        """Fragments have left, this one the last of them, behind which nothing is to be asked."""
+        """Notes that kernels have sent fragments, up to this one; no question follows them."""
         self._newest = operation, local
 
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
     def leave_leaf(self, operation: Operation, now_us: int) -> None:
-        """Our leaf will not complete this operation: what is sent from now on passes it, and what it holds it must pass on.
+        """Gives up our leaf for an operation that it will not complete: what is sent from now on goes past it.
 
-        Who has it do that follows from what it holds.
+        The leaf must also pass on what it holds. The answer to the question that is asked here tells which rank has it
+        do that.
         """
         oldest = operation.oldest_pending()
         for group in operation.groups:
@@ -441,9 +452,10 @@ class Recovery:
                 self.ask(operation, int(waiting[0]), now_us)
 
     def _ask_each(self, operation: Operation, group: ContributionGroup, oldest: int, now_us: int) -> None:
-        """Where others contribute a part of what we do, fragments differ in whose came first: ask for each.
+        """Asks for each fragment of a group to which another rank contributes a part as well: in which came first,
+        fragments differ.
 
-        Only on news: answers that change nothing would otherwise bring on one another, for ever.
+        It is called only when an answer has changed something: answers would otherwise bring on one another, for ever.
         """
         waiting = group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES]
         waiting = waiting[group.ask_again_us[waiting] <= now_us]

@@ -273,13 +273,14 @@ class ContributionGroup(Transmissions):
         return oldest + np.flatnonzero(pending[span] & (sent != NEVER) & (sent < sent_before_us))
 
     def unknown(self, pending: Mask, oldest: int, sent_before_us: int, up_to: int, now_us: int) -> Indices:
-        """Fragments that should be known by now, and of which nothing is known.
+        """Pending fragments whose results or answers are late.
 
         Args:
-            oldest: none below is pending.
-            sent_before_us: they were sent before; what is held may have been given up since.
-            up_to: ... or with this number or a lower one, and are not known to be held.
-            now_us: what has been asked, or answered, a short time ago is left out.
+            oldest: the lowest pending fragment.
+            sent_before_us: fragments sent before this time are late, also those that were held by the switch: it may have
+                given them up since.
+            up_to: fragments up to this transmission are late too, unless they are known to be held.
+            now_us: fragments about which a question or an answer is recent are left out.
         """
         if (
             self.in_order
