@@ -57,6 +57,34 @@ def test_same_loss_curve_as_gloo(
     assert worst < 1e-5
 
 
+def test_half_the_bytes_for_about_the_same_loss_curve(ranks: Ranks, gloo_curve: Any) -> None:
+    arguments: dict[str, Any] = {"bucket_mb": 0.02, "accumulate": 2}
+    expected = gloo_curve(2, **arguments)
+    found = ranks.run("loss_curve", 2, hook=True, steps=STEPS, environment={"SA_ATP_BITS": "16"}, **arguments)[0]
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+    assert 1e-9 < worst < 1e-2
+
+
+def test_half_the_bytes_from_the_third_sum_on(ranks: Ranks) -> None:
+    answers = ranks.run("in_pairs", 3)
+    for answer in answers:
+        assert answer["digest"] == answers[0]["digest"]
+        whole, half = answer["sent"][1], answer["sent"][2]  # the first gathers magnitudes
+        assert whole / 2 <= half < 0.51 * whole + 1
+        assert answer["sent"][2:] == [half] * 4
+        assert max(answer["error"][:2]) < 1e-6 < min(answer["error"][2:])
+        assert max(answer["error"][2:]) < 1e-2
+
+
+def test_infinity_in_half_the_bytes(ranks: Ranks) -> None:
+    with pytest.raises(AssertionError, match="rank 1 contributed NaN or infinity between values 0 and 29999"):
+        ranks.run("in_pairs", 2, bad_step=3)
+    for bad in (1, 3):  # a sum with 32 bits, and one in pairs
+        answers = ranks.run("in_pairs", 2, nonfinite="spread", bad_step=bad)
+        assert answers[0]["digest"] == answers[1]["digest"]
+        assert [step for step, error in enumerate(answers[0]["error"]) if error == "nan"] == [bad]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_types(ranks: Ranks, dtype: str) -> None:
     for answer in ranks.run("gradients", 3, dtype=dtype):

@@ -18,6 +18,8 @@ from typing import Any, cast
 from sa_atp.basics.code_cache import digest_of, executed, source_of
 from sa_atp.basics.folders import cache_folder
 from sa_atp.net.loop import receive_coalescing, send_pacer
+from sa_atp.protocol.numbers import pair_kernels as plain_pairs
+from sa_atp.protocol.numbers.pairs import PairKernels
 from sa_atp.protocol.rank.compiled import kernels
 from sa_atp.protocol.rank.compiled import steady_kernels as plain_steady
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -52,6 +54,12 @@ def connection_kernels() -> Kernels:
     """As `worker_kernels`, once all is there that a connection calls: nothing is compiled after it has joined."""
     steady_loop()
     return worker_kernels()
+
+
+def pair_kernels() -> PairKernels:
+    """Returns the kernels of protocol/numbers/pair_kernels.py, for sums whose values travel in pairs."""
+    with _LOCK:
+        return cast(PairKernels, _pair_kernels().functions)
 
 
 def socket_kernels() -> Any:
@@ -96,6 +104,19 @@ def _worker_kernels() -> Compiled:
         ),
         dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
     )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def _pair_kernels() -> Compiled:
+    from numba import types as t
+
+    i64, values, lanes, units = t.int64, t.float32[::1], t.int32[::1], t.float64[::1]
+    return compiled(
+        plain_pairs,
+        magnitudes=t.void(_read_only(t.float32, 1), i64, t.int64[::1]),
+        pack=t.void(values, units, i64, i64, i64, t.uint64, t.boolean, lanes),
+        unpack=t.void(lanes, units, i64, i64, t.float64, values),
+    )
 
 
 @lru_cache(maxsize=1)
