@@ -71,7 +71,7 @@ class Sum:
     """Whether its future is done."""
     array: Any = None
     """What becomes the future's result in place of `out`."""
-    write_back: Callable[[Values], None] | None = None
+    write_back: Callable[[Any], None] | None = None
     """Writes the sum into `array`, where that does not share memory with `out`."""
 
     def complete(self) -> None:

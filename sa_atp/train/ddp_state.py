@@ -352,6 +352,8 @@ class SaAtpState:
 
     def _join(self) -> Communicator:
         rank, world_size = self.place
+        if self.bits != 32:
+            pair_kernels()  # compiled before others wait for this rank
         deadline = time.monotonic() + self.join_timeout_s
         again_until = min(deadline, time.monotonic() + JOIN_AGAIN_FOR_S)
         while True:

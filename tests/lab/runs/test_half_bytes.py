@@ -50,9 +50,7 @@ def test_half_the_fragments_after_the_first_sums(policy: str) -> None:
     assert halved / whole == pytest.approx((EXACT + HALVED / 2) / (EXACT + HALVED), abs=0.03)
 
 
-@pytest.mark.parametrize(
-    "overrides", [(), ("network.loss=0.02",), ("help.grade=clone",)]
-)
+@pytest.mark.parametrize("overrides", [(), ("network.loss=0.02",), ("help.grade=clone",)])
 def test_micro_batches_are_rounded_alike_whoever_computes_them(overrides: tuple[str, ...]) -> None:
     found = simulate('run.policies=["sa-atp"]', *overrides)
     assert found.help["helped_steps"] >= HALVED
