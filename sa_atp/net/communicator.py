@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from sa_atp.basics.arrays import Integers, Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
@@ -303,7 +303,7 @@ class Communicator(Asking, Scattering):
         values: int,
         *,
         key: object | None = None,
-        out: Values | Integers | None = None,
+        out: Addends | None = None,
         scale: float = 1.0,
         measured: bool = True,
         whole: bool = False,
@@ -327,7 +327,7 @@ class Communicator(Asking, Scattering):
         self,
         values: int,
         key: object | None,
-        out: Values | Integers | None,
+        out: Addends | None,
         scale: float,
         *,
         measured: bool,
@@ -340,7 +340,7 @@ class Communicator(Asking, Scattering):
         future: Promise[Any] = Promise(self._callbacks)
         return self._session.new_sum(values, future, out=out, scale=scale, measured=measured, whole=whole)
 
-    def contribute(self, sum_: Sum, parts: Sequence[Values | Integers], bits: int, *, on_behalf: bool = False) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         """Adds values to a sum.
 
         Args:

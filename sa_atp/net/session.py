@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from sa_atp.basics.arrays import Integers, Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.net.helping import Helping
@@ -42,7 +42,7 @@ class Sum:
 
     values: int
     future: "Future[Any]"
-    out: Values | Integers
+    out: Addends
     """float32[values]: receives the sum; where results are scattered, this rank's part of it. Of whole numbers, int32."""
     scale: float = 1.0
     """A factor of the result."""
@@ -128,7 +128,7 @@ class Session:
         values: int,
         future: "Future[Any]",
         *,
-        out: Values | Integers | None = None,
+        out: Addends | None = None,
         scale: float = 1.0,
         measured: bool = True,
         whole: bool = False,
@@ -156,7 +156,7 @@ class Session:
             )
         return Sum(values, future, out, scale, measured and not self.membership.seats, session=self, whole=whole)
 
-    def check_contribution(self, sum_: Sum, parts: Sequence[Values | Integers], bits: int, *, on_behalf: bool) -> int:
+    def check_contribution(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool) -> int:
         """Checks a contribution. Returns: its bits, as an int. Called from any thread.
 
         Raises: UserError: it cannot be added, or the ranks would wait for one another for ever.
@@ -205,9 +205,7 @@ class Session:
         if own is not None:
             self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
 
-    def contribute(
-        self, sum_: Sum, parts: Sequence[Values | Integers], bits: int, now_us: int, *, on_behalf: bool
-    ) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool) -> None:
         """Adds values to a sum that is not over. Args: see Worker.contribute."""
         if not sum_.is_over:
             self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)

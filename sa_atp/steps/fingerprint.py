@@ -8,7 +8,7 @@ contribution that is missing, counted twice, or altered in a single bit is found
 
 import numpy as np
 
-from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.basics.arrays import Addends, Exponents, Integers
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
@@ -26,7 +26,7 @@ class Fingerprint:
         with np.errstate(over="ignore"):
             return int((integers.astype(np.int64).view(np.uint64) * self._weights[: integers.size]).sum())
 
-    def of_contribution(self, part: Values | Integers, exponents: Exponents, contributions: int) -> int:
+    def of_contribution(self, part: Addends, exponents: Exponents, contributions: int) -> int:
         """Hash of a contribution, quantised with these exponents, one for each chunk; whole numbers are as they are."""
         rounded = np.zeros(len(part), np.int32)
         for chunk, exponent in enumerate(exponents.tolist()):

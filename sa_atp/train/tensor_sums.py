@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.numbers.pairs import PairCodec
@@ -277,7 +277,8 @@ class _Pending:
                 mine = values[:, : self._size].copy_(source.view(self._parts, -1))
                 if weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
                     mine.mul_(weight)
-        member, travels = self._communicator.membership, self._values
+        member = self._communicator.membership
+        travels: Addends = self._values
         if self._codec is not None and self._packing is not None:
             travels = self._codec.pack(self._packing, self._values[: self._size], member.rank)
         self._communicator.contribute(self._sum, [travels], member.bits_of(member.rank))

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Integers, Mask, Values
+from sa_atp.basics.arrays import Addends, Integers, Mask, Values
 from sa_atp.protocol.numbers.scaling import POISON, SUM_LIMIT, limit_bits
 
 
-def quantise(parts: Sequence[Values | Integers], exponent: int, contributions: int, out: Integers) -> int:
+def quantise(parts: Sequence[Addends], exponent: int, contributions: int, out: Integers) -> int:
     """Rounds each part to integers and writes their sum.
 
     Args:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Headers, Integers, Values
+from sa_atp.basics.arrays import Addends, ByteRows, Headers
 from sa_atp.protocol.job.errors import (
     NarrowPathError,
     OperationTimeoutError,
@@ -128,7 +128,7 @@ class Worker:
         self.window.hold(results_bytes // self._size_of(Kind.DATA))
 
     def contribute(
-        self, operation: int, parts: Sequence[Values | Integers], bits: int, now_us: int, *, on_behalf: bool = False
+        self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:
         """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
         plan = self._operations.plan_of(operation)
@@ -199,7 +199,7 @@ class Worker:
             if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
         ]
 
-    def result(self, operation: int, out: Values | Integers) -> Operation:
+    def result(self, operation: int, out: Addends) -> Operation:
         """Writes the sums of a done operation into float32[values]; whole numbers into int32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.twins import SERVER, SWITCH, damaged, integers, member, results_of, state, values
 
-from sa_atp.basics.arrays import AnyIntegers, ByteRows, Integers, Mask, Seqs, Values
+from sa_atp.basics.arrays import Addends, AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
@@ -35,7 +35,7 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
     if rng.random() < 0.5:
         fast.write_over()
     now, magnitude = 1000, 1.0
-    outs: dict[int, tuple[Values | Integers, Values | Integers]] = {}
+    outs: dict[int, tuple[Addends, Addends]] = {}
     under_way: deque[ByteRows] = deque()
     for step in range(rng.randrange(10, 60)):
         now += rng.choice((1, 100, 700, 3_000, 120_000))
@@ -45,7 +45,7 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
             key = rng.choice((None, "a", "b"))
             number = rng.choice((1, of.micro_batches))
             whole = rng.random() < 0.2
-            parts: list[Values | Integers] = [values(rng, count, magnitude) for _ in range(number)]
+            parts: list[Addends] = [values(rng, count, magnitude) for _ in range(number)]
             if whole:
                 parts = [integers(rng, count, number) for _ in range(number)]
             index, same_index = (worker.begin(count, (key, count), now, whole=whole) for worker in both)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Bitmaps, Indices, Integers, Lanes, Mask, Values
+from sa_atp.basics.arrays import Addends, Bitmaps, Indices, Lanes, Mask
 from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
@@ -30,7 +30,7 @@ class ContributionGroup(Transmissions):
         self,
         plan: Plan,
         bits: int,
-        parts: Sequence[Values | Integers],
+        parts: Sequence[Addends],
         contributions: int,
         *,
         on_behalf: bool,
@@ -399,9 +399,7 @@ class ContributionGroup(Transmissions):
             self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
         return rounded.astype(LANE)
 
-    def _sign_poison(
-        self, lanes: Lanes, parts: Sequence[Values | Integers], owners: Sequence[int], exponent: int
-    ) -> None:
+    def _sign_poison(self, lanes: Lanes, parts: Sequence[Addends], owners: Sequence[int], exponent: int) -> None:
         """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
 
         Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.basics.arrays import Exponents, Integers, Lanes
+from sa_atp.basics.arrays import Addends, Exponents, Integers, Lanes
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
@@ -245,7 +245,7 @@ class Operation(Progress):
             newest = max(newest, group.on_done(first, end))
         return newest
 
-    def result(self, out: Any, write: WriteValues | None = None) -> None:
+    def result(self, out: Addends, write: WriteValues | None = None) -> None:
         """Writes the sums.
 
         Args: out: float32[values]; int32[values] for whole numbers. write: does it, if it can; see CommonCase.write_values.

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sa_atp.basics.arrays import Integers, Values
+from sa_atp.basics.arrays import Addends
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.log.event import Log, nobody
@@ -148,7 +148,7 @@ class Operations:
         operation.save_history()
         self._open_keys.discard(operation.key)
 
-    def take(self, index: int, out: Values | Integers, write: WriteValues | None = None) -> Operation:
+    def take(self, index: int, out: Addends, write: WriteValues | None = None) -> Operation:
         """Writes the sums of a done operation into float32[values], or int32[values], and drops it from the book."""
         done = self._open.pop(index)
         if not self._member.scatters:  # there, nobody but one rank has a sum, so that its addends may be needed again
