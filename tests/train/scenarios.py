@@ -45,6 +45,7 @@ def loss_curve(
     bucket_view: bool = False,
     static: bool = False,
     device: str = "cpu",
+    bits: int = 32,
 ) -> list[float]:
     """Trains a small model with DDP; returns the mean loss of each step."""
     torch.manual_seed(3)
@@ -55,7 +56,7 @@ def loss_curve(
         gradient_as_bucket_view=bucket_view,
         static_graph=static,
     )
-    state = SaAtpState.from_env() if hook else None
+    state = SaAtpState.from_env(bits=bits) if hook else None
     if state is not None:
         model.register_comm_hook(state, sa_atp_hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)

@@ -60,7 +60,7 @@ def test_same_loss_curve_as_gloo(
 def test_half_the_bytes_for_about_the_same_loss_curve(ranks: Ranks, gloo_curve: Any) -> None:
     arguments: dict[str, Any] = {"bucket_mb": 0.02, "accumulate": 2}
     expected = gloo_curve(2, **arguments)
-    found = ranks.run("loss_curve", 2, hook=True, steps=STEPS, environment={"SA_ATP_BITS": "16"}, **arguments)[0]
+    found = ranks.run("loss_curve", 2, hook=True, steps=STEPS, bits=16, **arguments)[0]
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
     assert 1e-9 < worst < 1e-2
 
