@@ -14,6 +14,8 @@ from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
+from sa_atp.train.backup import BackupCompute
+from sa_atp.train.fsdp import reduce_in_switch
 from sa_atp.train.tensor_sums import NOT_FINITE, all_finite
 
 STEPS = 200
@@ -74,6 +76,18 @@ def test_half_the_bytes_from_the_third_sum_on(ranks: Ranks) -> None:
         assert answer["sent"][2:] == [half] * 4
         assert max(answer["error"][:2]) < 1e-6 < min(answer["error"][2:])
         assert max(answer["error"][2:]) < 1e-2
+
+
+def test_half_the_bytes_where_there_are_none() -> None:
+    with pytest.raises(UserError, match="bits = 8: expected 32 or 16"):
+        SaAtpState("udp://127.0.0.1", bits=8)
+    state = pickle.loads(pickle.dumps(SaAtpState("udp://127.0.0.1", bits=16, error_feedback=False)))
+    assert (state.bits, state.error_feedback, state.terms["bits"]) == (16, False, 16)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(UserError, match="bits = 16 is for sa_atp_hook: expected 32 for BackupCompute"):
+        BackupCompute(model, torch.nn.functional.mse_loss, lambda step, rank: (torch.ones(1, 2),) * 2, state=state)
+    with pytest.raises(UserError, match="expected 32 for FSDP"):
+        reduce_in_switch(model, state)
 
 
 def test_infinity_in_half_the_bytes(ranks: Ranks) -> None:
