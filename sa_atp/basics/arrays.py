@@ -4,6 +4,8 @@ Several names may be the same type to a type checker: it tells a bitmap from a l
 a count.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +16,8 @@ Values = NDArray[np.float32]
 """float32[values]: a flattened tensor, such as a gradient, a contribution or a sum."""
 Integers = NDArray[np.int32]
 """int32[values]: quantised values or their sums, in units of 2**-exponent."""
+Addends = NDArray[Any]
+"""float32[values], or int32[values] where whole numbers are summed: contributions and their sum."""
 Lanes = NDArray[np.int32]
 """int32[fragments, lanes], or int32[lanes] of one fragment; big-endian in views of packets."""
 Exponents = NDArray[np.int8 | np.int16]

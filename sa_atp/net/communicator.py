@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
@@ -303,9 +303,10 @@ class Communicator(Asking, Scattering):
         values: int,
         *,
         key: object | None = None,
-        out: Values | None = None,
+        out: Addends | None = None,
         scale: float = 1.0,
         measured: bool = True,
+        whole: bool = False,
     ) -> Sum:
         """Starts a sum without contributing yet; its future's result is float32[values], its exception a TransportError.
 
@@ -313,26 +314,38 @@ class Communicator(Asking, Scattering):
             out: where the values go when the sum is done; may be one of the contributions. Default: a new array.
             scale: the sum is multiplied by this.
             measured: whether this sum counts in `stragglers`. Every rank must say the same.
+            whole: whether contributions and sum are whole numbers, int32 in place of float32. Their sum is exact, and has
+                to be between -2**30 and 2**30; the sum fails otherwise. Every rank must say the same.
 
         Raises: UserError: nothing to sum, an `out` that cannot take the sum, or a key that cannot be compared.
         """
-        sum_ = self._new_sum(values, key, out, scale, measured=measured)
+        sum_ = self._new_sum(values, key, out, scale, measured=measured, whole=whole)
         self._call(lambda: self._session.begin(sum_, key, now_us()))
         return sum_
 
-    def _new_sum(self, values: int, key: object | None, out: Values | None, scale: float, *, measured: bool) -> Sum:
+    def _new_sum(
+        self,
+        values: int,
+        key: object | None,
+        out: Addends | None,
+        scale: float,
+        *,
+        measured: bool,
+        whole: bool = False,
+    ) -> Sum:
         try:
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        return self._session.new_sum(values, Promise(self._callbacks), out=out, scale=scale, measured=measured)
+        future: Promise[Any] = Promise(self._callbacks)
+        return self._session.new_sum(values, future, out=out, scale=scale, measured=measured, whole=whole)
 
-    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         """Adds values to a sum.
 
         Args:
-            parts: float32[values] for each contribution, lowest bit first, rounded one by one, or one array for all of
-                them. They must not change until the sum is done.
+            parts: float32[values] for each contribution, or int32[values] to a sum of whole numbers, lowest bit first,
+                rounded one by one, or one array for all of them. They must not change until the sum is done.
             bits: which contributions they are, see `membership.bits_of` and `membership.bit`.
             on_behalf: whether some of them belong to other ranks.
 

@@ -12,12 +12,14 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.errors import TransportError
+from sa_atp.protocol.numbers.quantise import largest, poisoned
+from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.control import Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
 from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
 from sa_atp.protocol.packets.lateness_messages import AskLateness, JobLateness
@@ -40,8 +42,8 @@ class Sum:
 
     values: int
     future: "Future[Any]"
-    out: Values
-    """float32[values]: receives the sum; where results are scattered, this rank's part of it."""
+    out: Addends
+    """float32[values]: receives the sum; where results are scattered, this rank's part of it. Of whole numbers, int32."""
     scale: float = 1.0
     """A factor of the result."""
     measured: bool = True
@@ -61,13 +63,15 @@ class Sum:
     """After it is done: the share of that contribution which has left."""
     finished: Operation | None = None
     """After it is done: the sums as integers (`finished.integers()`)."""
+    whole: bool = False
+    """Whether its values are whole numbers, int32."""
     session: "Session | None" = field(default=None, repr=False)
     """The session that began it, the only one that can contribute to it."""
     is_over: bool = False
     """Whether its future is done."""
     array: Any = None
     """What becomes the future's result in place of `out`."""
-    write_back: Callable[[Values], None] | None = None
+    write_back: Callable[[Any], None] | None = None
     """Writes the sum into `array`, where that does not share memory with `out`."""
 
     def complete(self) -> None:
@@ -124,12 +128,14 @@ class Session:
         values: int,
         future: "Future[Any]",
         *,
-        out: Values | None = None,
+        out: Addends | None = None,
         scale: float = 1.0,
         measured: bool = True,
+        whole: bool = False,
     ) -> Sum:
         """Makes a sum, without starting it. Called from any thread.
 
+        Args: whole: whether it is of whole numbers; see Worker.begin.
         Raises: UserError: nothing to sum, more than MOST_FRAGMENTS, or an `out` that cannot take the sum.
         """
         values = _whole("values", values)
@@ -139,15 +145,18 @@ class Session:
         if values > most:
             raise UserError(f"an array of {values} values is too long for one sum: expected at most {most}")
         kept = self.membership.kept_values(values)
+        if whole and (self.membership.scatters or scale != 1.0):
+            raise UserError("a sum of whole numbers has no scale, and goes to all ranks")
+        kind = np.dtype(np.int32 if whole else np.float32)
         if out is None:
-            out = np.empty(kept, np.float32)
-        elif out.dtype != np.float32 or out.shape != (kept,) or not out.flags.writeable:
+            out = np.empty(kept, kind)
+        elif out.dtype != kind or out.shape != (kept,) or not out.flags.writeable:
             raise UserError(
-                f"where a sum goes must be a float32 array of {plural(kept, 'value')} that can be written to"
+                f"where a sum goes must be a {kind} array of {plural(kept, 'value')} that can be written to"
             )
-        return Sum(values, future, out, scale, measured and not self.membership.seats, session=self)
+        return Sum(values, future, out, scale, measured and not self.membership.seats, session=self, whole=whole)
 
-    def check_contribution(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> int:
+    def check_contribution(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool) -> int:
         """Checks a contribution. Returns: its bits, as an int. Called from any thread.
 
         Raises: UserError: it cannot be added, or the ranks would wait for one another for ever.
@@ -172,11 +181,14 @@ class Session:
                 f"{plural(len(parts), 'array')} for the {plural(count, 'contribution')} of bits = {bits:#x}: expected "
                 + ("1" if count == 1 else f"{count}, or 1 that is the sum of all")
             )
+        kind = sum_.out.dtype
         for part in parts:
             if not isinstance(part, np.ndarray) or (
-                part.dtype != np.float32 or part.shape != (sum_.values,) or not part.flags.c_contiguous
+                part.dtype != kind or part.shape != (sum_.values,) or not part.flags.c_contiguous
             ):
-                raise UserError(f"a contribution must be a contiguous float32 array of {plural(sum_.values, 'value')}")
+                raise UserError(f"a contribution must be a contiguous {kind} array of {plural(sum_.values, 'value')}")
+            if sum_.whole and poisoned(largest(part)):
+                raise UserError(f"a whole number of {largest(part)} in a contribution: expected less than {SUM_LIMIT}")
         return bits
 
     def begin(self, sum_: Sum, key: object | None, now_us: int, own: Values | None = None) -> None:
@@ -185,7 +197,7 @@ class Session:
             sum_.fail(self.worker.error)
             return
         try:
-            sum_.operation = self.worker.begin(sum_.values, key, now_us, sum_.scale)
+            sum_.operation = self.worker.begin(sum_.values, key, now_us, sum_.scale, whole=sum_.whole)
         except Exception as problem:
             sum_.fail(problem)
             raise
@@ -193,7 +205,7 @@ class Session:
         if own is not None:
             self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
 
-    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool) -> None:
         """Adds values to a sum that is not over. Args: see Worker.contribute."""
         if not sum_.is_over:
             self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)

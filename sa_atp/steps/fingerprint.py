@@ -8,7 +8,7 @@ contribution that is missing, counted twice, or altered in a single bit is found
 
 import numpy as np
 
-from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.basics.arrays import Addends, Exponents, Integers
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
@@ -22,12 +22,12 @@ class Fingerprint:
         self._weights = rng.integers(0, 1 << 63, values, dtype=np.uint64) << np.uint64(1) | np.uint64(1)
 
     def of_integers(self, integers: Integers) -> int:
-        """Hash of a sum or a contribution."""
+        """Hash of a sum or a contribution, of at most so many integers as there are values."""
         with np.errstate(over="ignore"):
-            return int((integers.astype(np.int64).view(np.uint64) * self._weights).sum())
+            return int((integers.astype(np.int64).view(np.uint64) * self._weights[: integers.size]).sum())
 
-    def of_contribution(self, part: Values, exponents: Exponents, contributions: int) -> int:
-        """Hash of a contribution, quantised with these exponents, one for each chunk."""
+    def of_contribution(self, part: Addends, exponents: Exponents, contributions: int) -> int:
+        """Hash of a contribution, quantised with these exponents, one for each chunk; whole numbers are as they are."""
         rounded = np.zeros(len(part), np.int32)
         for chunk, exponent in enumerate(exponents.tolist()):
             span = slice(chunk * CHUNK_VALUES, (chunk + 1) * CHUNK_VALUES)

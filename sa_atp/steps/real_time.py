@@ -28,8 +28,8 @@ class CommunicatorHost(Asking):
     def now_us(self) -> int:
         return now_us()
 
-    def begin(self, values: int, key: object = "gradient") -> Sum:
-        return self._comm.begin(values, key=key)
+    def begin(self, values: int, key: object = "gradient", *, whole: bool = False) -> Sum:
+        return self._comm.begin(values, key=key, whole=whole)
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)

@@ -121,7 +121,8 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
         self.state = SaAtpState.from_env(
             job=job_name(os.environ.get("SA_ATP_JOB", "default"), f"group {name}"), rank=rank, world_size=size,
-            help="none", micro_batches=1, nonfinite="spread", agree=beliefs(range(size) if ranks is None else ranks),
+            help="none", micro_batches=1, nonfinite="spread", bits=32,
+            agree=beliefs(range(size) if ranks is None else ranks),
         )  # fmt: skip
         # a time-out in the environment bounds sums; the default does not, it is for programs without a process group
         given = os.environ.get("SA_ATP_OPERATION_TIMEOUT_S")

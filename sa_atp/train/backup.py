@@ -99,6 +99,7 @@ class BackupCompute:
         is_ddp = isinstance(model, DistributedDataParallel)
         self.module: nn.Module = cast(Any, model).module if is_ddp else model
         self.state = state or SaAtpState.from_env(help=os.environ.get("SA_ATP_HELP") or "clone")
+        self.state.check_exact("BackupCompute")
         if is_ddp and self.state.process_group is None:
             self.state.process_group = cast(Any, model).process_group
         self.stats = BackupStats()

@@ -7,6 +7,9 @@
 A bucket's scale is predicted from the bucket with its index and size in the last step. After the first step DDP
 rebuilds its buckets; then magnitudes are gathered anew.
 
+With `SaAtpState(bits=16)` two values of a bucket travel as one integer of 32 bits, once magnitudes are known
+(protocol section 6.5).
+
 With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples instead, and
 the ranks' measurements are summed after the last bucket.
 
@@ -38,12 +41,12 @@ def sa_atp_hook(
     """
     buffer = bucket.buffer()
     key = ("ddp", bucket.index(), buffer.numel())
-    batches = state.batches
+    batches, codec = state.batches, state.codec_of(key, buffer.numel())
     if batches is None:
         scale = 1.0 / state.communicator.membership.world_size
-        return sum_in_background(state, buffer, key=key, scale=scale, measured=bucket.is_last())
+        return sum_in_background(state, buffer, key=key, scale=scale, measured=bucket.is_last(), codec=codec)
     batches.check(state.communicator)
-    future = sum_in_background(state, buffer, key=key, weight=batches.weight, measured=bucket.is_last())
+    future = sum_in_background(state, buffer, key=key, weight=batches.weight, measured=bucket.is_last(), codec=codec)
     if bucket.is_last():
         batches.share_measurement(state.communicator, buffer.device)
     return future

@@ -19,8 +19,10 @@ import torch.distributed as dist
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.loop.compiled import pair_kernels
 from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value
+from sa_atp.protocol.numbers.pairs import PairCodec
 from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.train.groups import beliefs, job_name, ranks_of
@@ -29,12 +31,14 @@ from sa_atp.train.scalars import Seen, Writer, scalars
 JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given up an earlier run of the job
 JOIN_AGAIN_FOR_S = 5.0  # of such attempts; the server gives a run up when all its ranks have been silent for 2 s
 NONFINITE = ("raise", "spread")
+BITS = (32, 16)
 
 # Settings that may come from the environment, with the variable, the type and the default of each.
 _VARIABLES: dict[str, tuple[str, type, Any]] = {
     "job": ("SA_ATP_JOB", str, "default"),
     "help": ("SA_ATP_HELP", str, "none"),
     "micro_batches": ("SA_ATP_MICRO_BATCHES", int, 1),
+    "bits": ("SA_ATP_BITS", int, 32),
     "join_timeout_s": ("SA_ATP_JOIN_TIMEOUT_S", float, 60.0),
     "operation_timeout_s": ("SA_ATP_OPERATION_TIMEOUT_S", float, 60.0),
     "server_timeout_s": ("SA_ATP_SERVER_TIMEOUT_S", float, 10.0),
@@ -62,6 +66,7 @@ class SaAtpState:
 
     stages: dict[Any, Any]
     """By device, the stages that copy tensors to the host and back (see tensor_sums.Stage)."""
+    _codecs: dict[object, PairCodec]
     _lock: threading.Lock
     _communicator: Communicator | None
     _has_backup: bool
@@ -89,6 +94,9 @@ class SaAtpState:
         batches: "Batches | None" = None,
         agree: Mapping[str, Value] | None = None,
         results: str = "to all",
+        bits: int = 32,
+        error_feedback: bool = True,
+        rounding_seed: int = 0,
     ) -> None:
         """Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
@@ -108,6 +116,9 @@ class SaAtpState:
             ranks of the
             process group, `nonfinite` and the settings of `batches` are compared in any case.
         results: "scattered", if the job is for reduce-scatter; see `sa_atp.connect`.
+        bits: 32, or 16: `sa_atp_hook` sends gradients in half the bytes, less exactly (docs/pytorch.md). For one model.
+        error_feedback: whether, with 16 bits, what rounding took from a gradient is added to the next one.
+        rounding_seed: with 16 bits, gradients are rounded at random, by this seed.
 
         Raises: UserError.
         """
@@ -115,6 +126,8 @@ class SaAtpState:
             raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}")
         if nonfinite not in NONFINITE:
             raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
+        if bits not in BITS:
+            raise UserError(f"bits = {bits!r}: expected {' or '.join(map(str, BITS))}")
         self.server = server
         self.job = job
         self.rank = rank
@@ -130,6 +143,9 @@ class SaAtpState:
         self.batches = batches
         self.agree = dict(agree or {})
         self.results = results
+        self.bits = bits
+        self.error_feedback = error_feedback
+        self.rounding_seed = rounding_seed
         self._closed_because: str | None = None  # why it was closed for good
         self._forget_connection()
 
@@ -245,8 +261,27 @@ class SaAtpState:
     def terms(self) -> dict[str, Value]:
         """Terms that all ranks must state alike when they join."""
         own: dict[str, Value] = {**beliefs(self._group_ranks), "nonfinite": self.nonfinite}
+        own["bits"] = self.bits
+        if self.bits != 32:
+            own |= {"error feedback": self.error_feedback, "rounding seed": self.rounding_seed}
         own.update({"batches": "equal"} if self.batches is None else self.batches.terms)
         return {**own, **self._of_backup, **self.agree}
+
+    def codec_of(self, key: object, values: int) -> PairCodec | None:
+        """What packs a tensor's sums; None: they travel with 32 bits. Args: key: the tensor's, of all its sums."""
+        if self.bits == 32:
+            return None
+        if key not in self._codecs:
+            self._codecs[key] = PairCodec(
+                values, self.communicator.membership.world_size, seed=self.rounding_seed, key=key,
+                feedback=self.error_feedback, kernels=pair_kernels(),
+            )  # fmt: skip
+        return self._codecs[key]
+
+    def check_exact(self, what: str) -> None:
+        """Raises: UserError: the state's sums have 16 bits. Args: what: the caller, which has sums with 32 bits only."""
+        if self.bits != 32:
+            raise UserError(f"bits = {self.bits} is for sa_atp_hook: expected 32 for {what}")
 
     def limit_operations(self, seconds: float) -> None:
         """Sets the time-out of sums without progress, also for a connection that exists already."""
@@ -306,7 +341,7 @@ class SaAtpState:
             self._communicator = self._finalizer = self._seen = None
             # joining again begins a new epoch, in which the ledger knows no steps
             self._has_backup, self._of_backup = False, {}
-            self.stages = {}
+            self.stages, self._codecs = {}, {}
 
     def __enter__(self) -> Self:
         return self
@@ -318,6 +353,8 @@ class SaAtpState:
 
     def _join(self) -> Communicator:
         rank, world_size = self.place
+        if self.bits != 32:
+            pair_kernels()  # compiled before others wait for this rank
         deadline = time.monotonic() + self.join_timeout_s
         again_until = min(deadline, time.monotonic() + JOIN_AGAIN_FOR_S)
         while True:
@@ -347,7 +384,7 @@ class SaAtpState:
     def _forget_connection(self) -> None:
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
-        self.stages = {}
+        self.stages, self._codecs = {}, {}
         self._communicator = None
         self._has_backup = False
         self._of_backup = {}
@@ -366,7 +403,7 @@ class SaAtpState:
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.process_group = self.rank = self.world_size = self.batches = self.answer_timeout_s = None
         self.agree = {}
-        self.results = "to all"
+        self.results, self.bits, self.error_feedback, self.rounding_seed = "to all", 32, True, 0
         vars(self).update(state)
         self._forget_connection()
 

@@ -69,6 +69,7 @@ def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
     Args: state: its ranks are those over which the model is sharded.
     Raises: UserError: `fully_shard` has not been applied.
     """
+    state.check_exact("FSDP")
     reduce_scatter = SwitchReduceScatter(state)
     for unit in _units(model):
         cast(Any, unit).set_custom_reduce_scatter(reduce_scatter)

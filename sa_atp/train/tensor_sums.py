@@ -9,8 +9,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
+from sa_atp.protocol.job.errors import NonFiniteError
+from sa_atp.protocol.numbers.pairs import PairCodec
 from sa_atp.train.ddp_state import SaAtpState
 
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)
@@ -84,6 +86,7 @@ def sum_in_background(
     scale: float = 1.0,
     weight: float = 1.0,
     measured: bool = True,
+    codec: PairCodec | None = None,
 ) -> TensorFuture:
     """Replaces a tensor by its sum over all ranks, times `scale`; this rank's tensor is first multiplied by `weight`.
 
@@ -93,6 +96,7 @@ def sum_in_background(
         tensor: dense, float32, float16 or bfloat16; it must not be touched before the future is done.
         key: names the tensor from step to step (see Communicator.all_reduce).
         measured: whether this sum counts where ranks are compared (see Communicator.begin).
+        codec: of all sums with this key, which travel as it says; None: with 32 bits.
 
     Returns: a future whose value is the tensor; it raises RuntimeError if the sum fails.
     Raises: UserError: a tensor that cannot be summed; TransportError: the job cannot be joined.
@@ -107,11 +111,11 @@ def sum_in_background(
         nothing.set_result(tensor)
         return nothing
     if not is_packed(tensor):
-        return _sum_packed(state, tensor, key, scale, weight, measured)
+        return _sum_packed(state, tensor, key, scale, weight, measured, codec)
     if tensor.device.type == "cpu":
-        return _future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured))
+        return _future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured, codec))
     stage = _stage_of(state, tensor.device)
-    return _future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured), stage)
+    return _future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured, codec=codec), stage)
 
 
 def scatter_in_background(
@@ -170,7 +174,13 @@ def _future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None"
 
 
 def _sum_packed(
-    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float, measured: bool
+    state: SaAtpState,
+    tensor: torch.Tensor,
+    key: object | None,
+    scale: float,
+    weight: float,
+    measured: bool,
+    codec: PairCodec | None,
 ) -> TensorFuture:
     """As `sum_in_background`, by way of a contiguous copy."""
 
@@ -178,7 +188,8 @@ def _sum_packed(
         with writing(tensor):
             return tensor.copy_(future.value())
 
-    summed = sum_in_background(state, pack(tensor), key=key, scale=scale, weight=weight, measured=measured)
+    packed = pack(tensor)
+    summed = sum_in_background(state, packed, key=key, scale=scale, weight=weight, measured=measured, codec=codec)
     return summed.then(unpack)
 
 
@@ -187,14 +198,20 @@ def _value(future: TensorFuture) -> torch.Tensor:
 
 
 def _on_cpu(
-    state: SaAtpState, tensor: torch.Tensor, key: object | None, scale: float, weight: float, measured: bool
+    state: SaAtpState,
+    tensor: torch.Tensor,
+    key: object | None,
+    scale: float,
+    weight: float,
+    measured: bool,
+    codec: PairCodec | None,
 ) -> "Future[None]":
     flat = tensor.detach().reshape(-1)
     if tensor.dtype is torch.float32 and state.nonfinite == "raise":
         if weight != 1.0:
             with writing(flat):
                 flat.mul_(weight)
-        pending = _Pending(state, flat.numel(), key, scale, measured, values=flat.numpy())  # nothing is copied
+        pending = _Pending(state, flat.numel(), key, scale, measured, values=flat.numpy(), codec=codec)  # not copied
         pending.contribute()
         return pending.done
 
@@ -202,7 +219,7 @@ def _on_cpu(
         with writing(flat):
             flat.copy_(values)
 
-    pending = _Pending(state, flat.numel(), key, scale, measured, store=store)
+    pending = _Pending(state, flat.numel(), key, scale, measured, store=store, codec=codec)
     pending.contribute(flat, weight)
     return pending.done
 
@@ -221,11 +238,13 @@ class _Pending:
         values: Values | None = None,
         store: Callable[[torch.Tensor], object] | None = None,
         parts: int = 1,
+        codec: PairCodec | None = None,
     ) -> None:
         """Args:
         values: float32[size]: the contribution, to be replaced by the sum; default: a new array.
         store: called with the sum, float32[size / parts], before the future is done.
         parts: of which this rank gets one.
+        codec: see `sum_in_background`.
         """
         self.done: Future[None] = Future()
         self._communicator = state.communicator
@@ -235,7 +254,14 @@ class _Pending:
         self._values = np.zeros(parts * (self._size + self._spread), np.float32) if values is None else values
         self._out = self._values if parts == 1 else np.empty(self._size + self._spread, np.float32)
         self._store = store
-        self._sum = self._communicator.begin(self._values.size, key=key, out=self._out, scale=scale, measured=measured)
+        self._codec, self._scale = codec, scale
+        self._packing = None if codec is None else codec.next_sum()
+        if self._packing is None:
+            self._sum = self._communicator.begin(
+                self._values.size, key=key, out=self._out, scale=scale, measured=measured
+            )
+        else:
+            self._sum = self._communicator.begin(self._packing.lanes, key=key, measured=measured, whole=True)
         self._sum.future.add_done_callback(self._finish)
 
     def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
@@ -245,30 +271,40 @@ class _Pending:
         """
         if source is not None:
             values = torch.from_numpy(self._values).view(self._parts, -1)
-            if self._spread and not all_finite(source):
+            if self._spread and self._packing is None and not all_finite(source):
                 values[:, -1] = NOT_FINITE
             else:
                 mine = values[:, : self._size].copy_(source.view(self._parts, -1))
                 if weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
                     mine.mul_(weight)
         member = self._communicator.membership
-        self._communicator.contribute(self._sum, [self._values], member.bits_of(member.rank))
+        travels: Addends = self._values
+        if self._codec is not None and self._packing is not None:
+            travels = self._codec.pack(self._packing, self._values[: self._size], member.rank)
+        self._communicator.contribute(self._sum, [travels], member.bits_of(member.rank))
 
     def fail(self, error: BaseException) -> None:
         """Fails the sum on this rank."""
         with contextlib.suppress(InvalidStateError):  # the sum has failed before
             self.done.set_exception(error)
 
-    def _finish(self, summed: "Future[Values]") -> None:
+    def _finish(self, summed: "Future[Any]") -> None:
         error = summed.exception()
         if error is not None:
             self.fail(error)
             return
         try:
-            if self._spread and self._out[-1] != 0.0:
+            values = self._out[: self._size]
+            if self._codec is not None and self._packing is not None:
+                bad = self._codec.unpack(self._packing, summed.result(), values, self._scale)
+                if bad and not self._spread:
+                    raise NonFiniteError(self._sum.operation, bad, 0, self._size - 1)
+            elif self._spread and self._out[-1] != 0.0:
                 self._out[:] = np.nan
+            if self._codec is not None and self._packing is None:
+                self._codec.after_exact(values, self._scale)
             if self._store is not None:
-                self._store(torch.from_numpy(self._out)[: self._size])
+                self._store(torch.from_numpy(values))
         except Exception as problem:
             self.fail(problem)
         else:
@@ -315,6 +351,7 @@ class Stage:
         weight: float,
         measured: bool,
         output: torch.Tensor | None = None,
+        codec: PairCodec | None = None,
     ) -> "Future[None]":
         """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream.
 
@@ -336,7 +373,9 @@ class Stage:
 
         values = host.numpy() if in_place else None
         parts = 1 if output is None else flat.numel() // output.numel()
-        pending = _Pending(state, flat.numel(), key, scale, measured, values=values, store=store, parts=parts)
+        pending = _Pending(
+            state, flat.numel(), key, scale, measured, values=values, store=store, parts=parts, codec=codec
+        )
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         arrived = cast(Any, torch.cuda.Event)(blocking=True)  # the thread that waits for it must not spin
         with self.current():

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Values
+from sa_atp.basics.arrays import ByteRows, Integers, Values
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.header import HEADER, first_byte, headers
 from sa_atp.protocol.packets.spec import Flag, Kind
@@ -20,6 +20,7 @@ CACHES = {
     "is_aligned",
     "plan",
     "parts",
+    "read_by_kernels",
     "_under_way",
     "_codes",
     "sent",
@@ -95,6 +96,12 @@ def values(rng: random.Random, count: int, magnitude: float) -> Values:
     if rng.random() < 0.1:
         made[rng.randrange(count)] *= 2.0 ** rng.choice((8, 20, 40))
     return made.astype(np.float32)
+
+
+def integers(rng: random.Random, count: int, parts: int) -> Integers:
+    """Whole numbers, of which so many parts can be summed."""
+    most = -(-(2 ** rng.choice((1, 10, 25, 30))) // parts)
+    return np.random.default_rng(rng.randrange(1 << 30)).integers(1 - most, most, count, np.int32)
 
 
 def results_of(rng: random.Random, contributions: ByteRows) -> ByteRows:

@@ -22,7 +22,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.cluster import LocalCluster
 from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
-from sa_atp.protocol.job.errors import MismatchError, NonFiniteError, RefusedError, TransportError
+from sa_atp.protocol.job.errors import MismatchError, NonFiniteError, RefusedError, TransportError, ValuesChangedError
 
 RANKS = 3
 _names = count()
@@ -97,6 +97,38 @@ def test_bfloat16_tensors(together: Together) -> None:
     for tensor in together(work):
         assert tensor.dtype == torch.bfloat16
         assert (tensor == 6).all()
+
+
+def test_sums_of_whole_numbers_are_exact(together: Together) -> None:
+    numbers = np.random.default_rng(1).integers(-(2**30) // RANKS, 2**30 // RANKS, (RANKS, 40_001), np.int32)
+
+    def work(comm: Communicator) -> list[list[int]]:
+        member, found = comm.membership, []
+        for turn in range(3):  # the first one may be alone on the way, and the others a stream that flows
+            sum_ = comm.begin(40_001, key="numbers", whole=True)
+            comm.contribute(sum_, [numbers[member.rank] // (turn + 1)], member.bits_of(member.rank))
+            found.append(sum_.future.result(60).tolist())
+        return found
+
+    expected = [(numbers // (turn + 1)).sum(axis=0).tolist() for turn in range(3)]
+    assert together(work) == [expected] * RANKS
+
+
+def test_whole_numbers_that_are_too_large(together: Together) -> None:
+    def work(comm: Communicator) -> None:
+        member = comm.membership
+        with pytest.raises(UserError, match="no scale"):
+            comm.begin(10, whole=True, scale=2.0)
+        sum_ = comm.begin(10, whole=True)
+        with pytest.raises(UserError, match="contiguous int32 array"):
+            comm.contribute(sum_, [np.ones(10, np.float32)], member.bits_of(member.rank))
+        with pytest.raises(UserError, match=f"a whole number of {2**30} in a contribution"):
+            comm.contribute(sum_, [np.full(10, -(2**30), np.int32)], member.bits_of(member.rank))
+        comm.contribute(sum_, [np.full(10, 2**30 - 1, np.int32)], member.bits_of(member.rank))
+        sum_.future.result(60)
+
+    for error in together(work):
+        assert isinstance(error, ValuesChangedError)
 
 
 def test_several_sums_are_under_way_at_once(together: Together) -> None:

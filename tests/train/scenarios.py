@@ -1,6 +1,8 @@
 """What ranks do in the tests of the hook: each function runs on every rank and returns something that JSON can hold."""
 
 import contextlib
+import math
+from hashlib import sha256
 
 import torch
 import torch.distributed as dist
@@ -43,6 +45,7 @@ def loss_curve(
     bucket_view: bool = False,
     static: bool = False,
     device: str = "cpu",
+    bits: int = 32,
 ) -> list[float]:
     """Trains a small model with DDP; returns the mean loss of each step."""
     torch.manual_seed(3)
@@ -53,7 +56,7 @@ def loss_curve(
         gradient_as_bucket_view=bucket_view,
         static_graph=static,
     )
-    state = SaAtpState.from_env() if hook else None
+    state = SaAtpState.from_env(bits=bits) if hook else None
     if state is not None:
         model.register_comm_hook(state, sa_atp_hook)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5)
@@ -125,6 +128,36 @@ def spread(rank: int, world_size: int, *, magnitude: float, keyed: bool) -> list
         found.append([f"{value:.4g}" for value in tensor.unique().tolist()[:2]])
     state.close()
     return found
+
+
+def in_pairs(
+    rank: int, world_size: int, *, steps: int = 6, values: int = 30_000, nonfinite: str = "raise", bad_step: int = -1
+) -> dict[str, list[object]]:
+    """Sums with 16 bits, of gradients that change little from step to step; the last rank's has an infinity in one step.
+
+    Returns: of each step: packets that this rank sent, the error relative to the largest mean, a digest of the mean.
+    """
+    found: dict[str, list[object]] = {"sent": [], "error": [], "digest": []}
+    with SaAtpState.from_env(bits=16, nonfinite=nonfinite) as state:
+        for step in range(steps):
+            parts = [_drawn(step, each, values) for each in range(world_size)]
+            expected = torch.stack(parts).mean(0)
+            tensor = parts[rank]
+            if step == bad_step and rank == world_size - 1:
+                tensor[3] = float("inf")
+            before = state.communicator.stats().fragments_sent
+            codec = state.codec_of("key", values)
+            sum_in_background(state, tensor, key="key", scale=1.0 / world_size, codec=codec).wait()
+            found["sent"].append(state.communicator.stats().fragments_sent - before)
+            error = float((tensor - expected).abs().max() / expected.abs().max())
+            found["error"].append("nan" if math.isnan(error) else error)
+            found["digest"].append(sha256(tensor.numpy().tobytes()).hexdigest())
+    return found
+
+
+def _drawn(step: int, rank: int, values: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    return torch.randn(values, generator=generator) * torch.logspace(-6, 0, values)
 
 
 def two_models(rank: int, world_size: int, *, hook: bool) -> list[float]:

@@ -21,6 +21,7 @@ def test_two_groups_of_one_program_are_two_jobs(ranks: Ranks, job: str | None, b
     ("settings", "said"),
     [
         ([{"nonfinite": "raise"}, {"nonfinite": "spread"}], "nonfinite is 'spread' for rank 1 and 'raise' for rank 0"),
+        ([{"bits": 32}, {"bits": 16}], "bits is 16 for rank 1 and 32 for rank 0"),
         ([{"batch_size": 8}, {"batch_size": 9}], "batches.batch_size is '9' for rank 1 and '8' for rank 0"),
         ([{"batch_size": 8}, {}], "batches is 'equal' for rank 1 and not stated for rank 0"),
         ([{"agree": {"a": 1}}, {"agree": {"a": 2}}], "a is 2 for rank 1 and 1 for rank 0"),

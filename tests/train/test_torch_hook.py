@@ -14,6 +14,8 @@ from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
+from sa_atp.train.backup import BackupCompute
+from sa_atp.train.fsdp import reduce_in_switch
 from sa_atp.train.tensor_sums import NOT_FINITE, all_finite
 
 STEPS = 200
@@ -55,6 +57,46 @@ def test_same_loss_curve_as_gloo(
     worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
     assert expected[-1] < 0.2 * expected[0], "the task must be learnable, or equal curves prove nothing"
     assert worst < 1e-5
+
+
+def test_half_the_bytes_for_about_the_same_loss_curve(ranks: Ranks, gloo_curve: Any) -> None:
+    arguments: dict[str, Any] = {"bucket_mb": 0.02, "accumulate": 2}
+    expected = gloo_curve(2, **arguments)
+    found = ranks.run("loss_curve", 2, hook=True, steps=STEPS, bits=16, **arguments)[0]
+    worst = max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+    assert 1e-9 < worst < 1e-2
+
+
+def test_half_the_bytes_from_the_third_sum_on(ranks: Ranks) -> None:
+    answers = ranks.run("in_pairs", 3)
+    for answer in answers:
+        assert answer["digest"] == answers[0]["digest"]
+        whole, half = answer["sent"][1], answer["sent"][2]  # the first gathers magnitudes
+        assert whole / 2 <= half < 0.51 * whole + 1
+        assert answer["sent"][2:] == [half] * 4
+        assert max(answer["error"][:2]) < 1e-6 < min(answer["error"][2:])
+        assert max(answer["error"][2:]) < 1e-2
+
+
+def test_half_the_bytes_where_there_are_none() -> None:
+    with pytest.raises(UserError, match="bits = 8: expected 32 or 16"):
+        SaAtpState("udp://127.0.0.1", bits=8)
+    state = pickle.loads(pickle.dumps(SaAtpState("udp://127.0.0.1", bits=16, error_feedback=False)))
+    assert (state.bits, state.error_feedback, state.terms["bits"]) == (16, False, 16)
+    model = torch.nn.Linear(2, 2)
+    with pytest.raises(UserError, match="bits = 16 is for sa_atp_hook: expected 32 for BackupCompute"):
+        BackupCompute(model, torch.nn.functional.mse_loss, lambda step, rank: (torch.ones(1, 2),) * 2, state=state)
+    with pytest.raises(UserError, match="expected 32 for FSDP"):
+        reduce_in_switch(model, state)
+
+
+def test_infinity_in_half_the_bytes(ranks: Ranks) -> None:
+    with pytest.raises(AssertionError, match="rank 1 contributed NaN or infinity between values 0 and 29999"):
+        ranks.run("in_pairs", 2, bad_step=3)
+    for bad in (1, 3):  # a sum with 32 bits, and one in pairs
+        answers = ranks.run("in_pairs", 2, nonfinite="spread", bad_step=bad)
+        assert answers[0]["digest"] == answers[1]["digest"]
+        assert [step for step, error in enumerate(answers[0]["error"]) if error == "nan"] == [bad]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])

@@ -44,6 +44,11 @@ def check(plan: Plan, names: Sequence[str]) -> None:
             f"{', '.join(names)}: simulated as flows, without packets that could be lost, duplicated or reordered: "
             "set network.* to 0, or leave these policies out"
         )
+    if plan.job.bits != 32:
+        raise UserError(
+            f"{', '.join(names)}: job.bits = {plan.job.bits}: the flow-level model has gradients of 32 bits; "
+            'set sim.network = "packets"'
+        )
 
 
 def adds(plan: Plan) -> bool:

@@ -23,7 +23,15 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import describe_step, evaluate, job_name, make_device, make_workload, straggler_pattern
+from sa_atp.lab.runs.tasks import (
+    describe_step,
+    evaluate,
+    host_of,
+    job_name,
+    make_device,
+    make_workload,
+    straggler_pattern,
+)
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
 from sa_atp.lab.simulator.sim_worker import SimWorker
@@ -34,6 +42,7 @@ from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.steps.pairing import travelled
 from sa_atp.steps.step import Compute, gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches import artefacts
@@ -234,7 +243,7 @@ class _PacketRank:
 
     def _joined(self) -> None:
         self._stepper = self.policy.stepper(
-            self.worker,
+            host_of(self.plan, self.worker, self.simulation.repetition),
             self.workload,
             self.plan,
             pause_us=lambda step: self.simulation.pattern.pause_us_of(step, self.rank),
@@ -265,6 +274,7 @@ class _PacketRank:
         record: StepRecord = outcome[0]
         finished = outcome[1].finished
         self.records.append(describe_step(record, slowdown))
+        record.computed = travelled(outcome[1], record.computed)
         self.checker.add(record, *finished.integers())
         if self.rank == 0:
             self.snapshots.append((step, self.workload.snapshot()))

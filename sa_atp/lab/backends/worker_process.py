@@ -27,6 +27,7 @@ from sa_atp.lab.runs.tasks import (
     describe_step,
     device_slowdown,
     evaluate,
+    host_of,
     make_shared_device,
     make_workload,
     plan_of,
@@ -34,9 +35,10 @@ from sa_atp.lab.runs.tasks import (
 )
 from sa_atp.net.communicator import Communicator, connect
 from sa_atp.net.garbage_collection import freeze_loaded_objects
-from sa_atp.net.loop.compiled import connection_kernels, socket_kernels
+from sa_atp.net.loop.compiled import connection_kernels, pair_kernels, socket_kernels
 from sa_atp.steps.device import Device
 from sa_atp.steps.fingerprint import Fingerprint
+from sa_atp.steps.pairing import travelled
 from sa_atp.steps.real_time import CommunicatorHost, run_step
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import StragglerPattern
@@ -101,9 +103,8 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         timeout_s=JOIN_S * (plan.straggler.slowdown if plan.job.device == "cpu" else 1.0),
     ) as comm:
         checker = Checker(workload.values, comm.membership.contributions)
-        stepper = policy.stepper(
-            CommunicatorHost(comm), workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank)
-        )
+        host = host_of(plan, CommunicatorHost(comm), int(task["repetition"]))
+        stepper = policy.stepper(host, workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank))
         _meet(comm)
         try:
             records, snapshots = _steps(plan, rank, pattern, device, stepper, checker, workload)
@@ -151,6 +152,7 @@ def _steps(
         device.slowdown = device_slowdown(plan, pattern, step, rank)
         record, sum_ = run_step(stepper, device, workload, step)
         if sum_.finished is not None:
+            record.computed = travelled(sum_, record.computed)
             checker.add(record, *sum_.finished.integers())
         if rank == 0:
             snapshots.append((step, workload.snapshot()))
@@ -176,6 +178,8 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
         say("loading kernels (compiled the first time)")
         connection_kernels()
         socket_kernels()
+        if plan.job.bits != 32:
+            pair_kernels()
     if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
         gloo.load()
     freeze_loaded_objects()

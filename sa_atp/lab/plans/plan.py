@@ -159,6 +159,11 @@ class JobPlan:
     default was measured: docs/policies.md, Several tasks at a time."""
     worker_parallel_gain: tuple[tuple[Any, ...], ...] = setting(())
     """The same for each worker's device, by rank; default: parallel_gain."""
+    bits: int = setting(32, one_of=(32, 16))
+    """Bits of a gradient's value in packets. 16: two values travel in a lane, rounded at random by the seed
+    (docs/policies.md, Gradients in half the bytes). Not for policies without the switch or with seats, nor on flows."""
+    error_feedback: bool = setting(True)
+    """Whether, with 16 bits and without help, a worker adds what rounding took from its gradient to its next one."""
     jobs: int = setting(1, between=(1, 8), only_on=_MININET)
     """Number of such jobs that run concurrently on the same switches, each with its own workers."""
     device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})

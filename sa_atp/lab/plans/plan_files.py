@@ -227,7 +227,16 @@ def _check_together(plan: Plan, where: str) -> None:
                 f"{where}: job.parallel = {job.parallel}: policy {policy} computes one micro-batch at a time; "
                 f"expected 1, or {able}"
             )
+        if job.bits != 32 and not _sums_all(plan, policy):
+            able = join([name for name in policies.names() if _sums_all(plan, name)])
+            raise UserError(f"{where}: job.bits = {job.bits}: policy {policy} sends 32 bits; expected 32, or {able}")
         found.check(plan, where)
+
+
+def _sums_all(plan: Plan, policy: str) -> bool:
+    """Whether every worker contributes to each of the policy's sums, by this project's protocol."""
+    found = policies.find(policy)
+    return isinstance(found, policies.SwitchPolicy) and not found.seats(plan)
 
 
 def _check_gains(plan: Plan, where: str) -> None:

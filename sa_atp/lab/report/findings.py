@@ -302,7 +302,9 @@ def what_ran(result: RunResult) -> str:
     shares = ", by shared memory" if any(run.shares_memory for run in result.runs) else ""
     jobs = f"{in_words(result.plan.job.jobs)} jobs of " if result.plan.job.jobs > 1 else ""
     networks = (result.manifest.get("networks") or {}).values()
-    switch = f"{result.switch} switch with {result.plan.lanes} lanes{shares}"
+    bits = result.plan.job.bits
+    halved = f", gradients of {bits} bits" if bits != 32 else ""
+    switch = f"{result.switch} switch with {result.plan.lanes} lanes{halved}{shares}"
     if networks and set(networks) == {"flows"}:
         switch = "flows in place of packets"
     return (

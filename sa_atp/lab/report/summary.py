@@ -31,6 +31,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "backend": result.backend,
             "switch": result.switch,
             "lanes": plan.lanes,
+            "bits": plan.job.bits,
             "networks": result.manifest.get("networks"),
             "workers": plan.topology.workers,
             "seed": plan.run.seed,

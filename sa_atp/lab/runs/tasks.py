@@ -8,8 +8,10 @@ import numpy as np
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
+from sa_atp.net.loop.compiled import pair_kernels
 from sa_atp.steps.device import CpuDevice, Device, SharedDevice
-from sa_atp.steps.step import DealtWorkload
+from sa_atp.steps.pairing import PairingHost, WholeHost
+from sa_atp.steps.step import DealtWorkload, Host
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import LinkContention, StragglerPattern
 from sa_atp.steps.workloads.comm_models import CommModel
@@ -118,6 +120,13 @@ def make_workload(plan: Plan, repetition: int) -> JobWorkload:
 def imports_of(plan: Plan) -> tuple[str, ...]:
     """The packages that a plan's workload needs, which take seconds to import."""
     return ("torch", "sklearn.datasets") if plan.job.model == "digits-cnn" else ()
+
+
+def host_of(plan: Plan, host: WholeHost, repetition: int) -> Host:
+    """The host of a worker's steps, from that of its connection: it packs gradients, if the plan says so (job.bits)."""
+    if plan.job.bits == 32:
+        return host
+    return PairingHost(host, pair_kernels(), seed=plan.run.seed + repetition, feedback=plan.job.error_feedback)
 
 
 def describe_step(record: StepRecord, slowdown: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.nodes import SimHost
 from sa_atp.net.helping import Helping
@@ -70,13 +70,13 @@ class SimWorker(Asking):
     def now_us(self) -> int:
         return self.clock.now_us
 
-    def begin(self, values: int, key: object | None = "gradient", scale: float = 1.0) -> Sum:
-        sum_ = self._session.new_sum(values, Future(), scale=scale)
+    def begin(self, values: int, key: object | None = "gradient", scale: float = 1.0, *, whole: bool = False) -> Sum:
+        sum_ = self._session.new_sum(values, Future(), scale=scale, whole=whole)
         self._session.begin(sum_, key, self.clock.now_us)
         self._serve_soon()
         return sum_
 
-    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool = False) -> None:
+    def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         bits = self._session.check_contribution(sum_, parts, bits, on_behalf=on_behalf)
         self._session.contribute(sum_, parts, bits, self.clock.now_us, on_behalf=on_behalf)
         self._serve_soon()

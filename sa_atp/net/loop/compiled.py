@@ -24,6 +24,8 @@ from sa_atp.protocol.help import believing, planning
 from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.plan import Kernels as PlanKernels
 from sa_atp.protocol.help.plan import Machine
+from sa_atp.protocol.numbers import pair_kernels as plain_pairs
+from sa_atp.protocol.numbers.pairs import PairKernels
 from sa_atp.protocol.rank.compiled import kernels
 from sa_atp.protocol.rank.compiled import steady_kernels as plain_steady
 from sa_atp.protocol.rank.compiled.common_case import Kernels
@@ -87,6 +89,12 @@ def plan_kernels() -> PlanKernels:
         return _plan_kernels()
 
 
+def pair_kernels() -> PairKernels:
+    """Returns the kernels of protocol/numbers/pair_kernels.py, for sums whose values travel in pairs."""
+    with _LOCK:
+        return cast(PairKernels, _pair_kernels().functions)
+
+
 def socket_kernels() -> Any:
     """Returns the kernels of a socket: `receive` and `send` of socket_kernels.py."""
     with _LOCK:
@@ -145,6 +153,19 @@ def _plan_kernels() -> PlanKernels:
     )
     planned = compiled(planning, make=f64(machines, t.boolean[:, ::1], f64, i64[::1], i64[:, ::1]))
     return SimpleNamespace(**vars(believed.functions), make=planned.functions.make)
+
+
+@lru_cache(maxsize=1)
+def _pair_kernels() -> Compiled:
+    from numba import types as t
+
+    i64, values, lanes, units = t.int64, t.float32[::1], t.int32[::1], t.float64[::1]
+    return compiled(
+        plain_pairs,
+        magnitudes=t.void(_read_only(t.float32, 1), i64, t.int64[::1]),
+        pack=t.void(values, units, i64, i64, i64, t.uint64, t.boolean, lanes),
+        unpack=t.void(lanes, units, i64, i64, t.float64, values),
+    )
 
 
 @lru_cache(maxsize=1)

@@ -9,17 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Integers, Mask, Values
+from sa_atp.basics.arrays import Addends, Integers, Mask, Values
 from sa_atp.protocol.numbers.scaling import POISON, SUM_LIMIT, limit_bits
 
 
-def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: Integers) -> int:
+def quantise(parts: Sequence[Addends], exponent: int, contributions: int, out: Integers) -> int:
     """Rounds each part to integers and writes their sum.
 
     Args:
         parts: one float32[n] for each contribution in this packet. They are rounded one by one, so that the sum does
             not depend on which worker computed which contribution.
-        exponent: every value is multiplied by 2**exponent.
+        exponent: every value is multiplied by 2**exponent. It is 0 for whole numbers, int32[n], which stay as they are;
+            only their sum has a limit.
         contributions: how many contributions the complete sum will have; decides the limit of each value.
         out: int32[n], or more: lanes beyond n are set to zero.
 
@@ -27,7 +28,8 @@ def quantise(parts: Sequence[Values], exponent: int, contributions: int, out: In
     """
     n = parts[0].size
     scale = np.float32(2.0**exponent)
-    limit = np.float32(1 << limit_bits(contributions))
+    whole = parts[0].dtype == np.int32
+    limit = np.float32(SUM_LIMIT if whole else 1 << limit_bits(contributions))
     bad: Mask | None = None
     for k, part in enumerate(parts):
         with np.errstate(over="ignore", invalid="ignore"):

@@ -19,7 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends
 
 SUM_BITS = 30  # |sum| < 2**30; the bit above marks a poisoned lane
 SUM_LIMIT = 1 << SUM_BITS
@@ -51,7 +51,7 @@ def limit_bits(contributions: int) -> int:
     return SUM_BITS - max(contributions - 1, 0).bit_length()
 
 
-def magnitude_code(values: Values) -> int:
+def magnitude_code(values: Addends) -> int:
     """The code of a chunk's largest absolute value.
 
     Returns: 0 for all zeros, 255 if a value is NaN or infinite, otherwise 1 to 254 with |x| < 2**(code - 126).

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Headers, Values
+from sa_atp.basics.arrays import Addends, ByteRows, Headers
 from sa_atp.protocol.job.errors import (
     NarrowPathError,
     OperationTimeoutError,
@@ -91,19 +91,20 @@ class Worker:
 
     # --- operations ---------------------------------------------------------------------------------------------------
 
-    def begin(self, values: int, key: object | None, now_us: int, scale: float = 1.0) -> int:
+    def begin(self, values: int, key: object | None, now_us: int, scale: float = 1.0, *, whole: bool = False) -> int:
         """Starts an operation; every rank must start the same ones in the same order.
 
         Args:
             values: length of the tensor.
             key: names the tensor from step to step, so that its scale can be predicted; None: it is gathered.
             scale: by which the program multiplies the sum; all ranks must say the same.
+            whole: whether the values are whole numbers, int32, whose sum is exact as long as it is below 2**30.
 
         Returns: the operation's number, for `contribute`.
         """
         if self._operations.oldest is None:
             self._leaf.set_begun(False)  # what was known was of another step
-        index, first_seq = self._operations.begin(values, key, scale)
+        index, first_seq = self._operations.begin(values, key, scale, whole=whole)
         if self._log is not nobody:  # a key's text is the program's to make
             self._log(SumBegun(index, values, None if key is None else str(key)))
         self._open_waiting(now_us)
@@ -127,7 +128,7 @@ class Worker:
         self.window.hold(results_bytes // self._size_of(Kind.DATA))
 
     def contribute(
-        self, operation: int, parts: Sequence[Values], bits: int, now_us: int, *, on_behalf: bool = False
+        self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False
     ) -> None:
         """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
         plan = self._operations.plan_of(operation)
@@ -198,8 +199,8 @@ class Worker:
             if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
         ]
 
-    def result(self, operation: int, out: Values) -> Operation:
-        """Writes the sums of a done operation into float32[values]."""
+    def result(self, operation: int, out: Addends) -> Operation:
+        """Writes the sums of a done operation into float32[values]; whole numbers into int32[values]."""
         done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
         self._fetching.keep(done)
         if self._steady is not None:

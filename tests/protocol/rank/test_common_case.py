@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.twins import SERVER, SWITCH, damaged, member, results_of, state, values
+from helpers.twins import SERVER, SWITCH, damaged, integers, member, results_of, state, values
 
-from sa_atp.basics.arrays import AnyIntegers, ByteRows, Mask, Seqs, Values
+from sa_atp.basics.arrays import Addends, AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
@@ -35,7 +35,7 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
     if rng.random() < 0.5:
         fast.write_over()
     now, magnitude = 1000, 1.0
-    outs: dict[int, tuple[Values, Values]] = {}
+    outs: dict[int, tuple[Addends, Addends]] = {}
     under_way: deque[ByteRows] = deque()
     for step in range(rng.randrange(10, 60)):
         now += rng.choice((1, 100, 700, 3_000, 120_000))
@@ -43,12 +43,16 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
         if step == 0 or rng.random() < 0.15:
             count = rng.choice((1, 63, 1000, 16_384, 16_385, 50_000))
             key = rng.choice((None, "a", "b"))
-            parts = [values(rng, count, magnitude) for _ in range(rng.choice((1, of.micro_batches)))]
-            index, same_index = (worker.begin(count, (key, count), now) for worker in both)
+            number = rng.choice((1, of.micro_batches))
+            whole = rng.random() < 0.2
+            parts: list[Addends] = [values(rng, count, magnitude) for _ in range(number)]
+            if whole:
+                parts = [integers(rng, count, number) for _ in range(number)]
+            index, same_index = (worker.begin(count, (key, count), now, whole=whole) for worker in both)
             assert index == same_index
             for worker in both:
                 worker.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
-            outs[index] = (np.zeros(count, np.float32), np.zeros(count, np.float32))
+            outs[index] = (np.zeros(count, parts[0].dtype), np.zeros(count, parts[0].dtype))
         while True:
             budget = rng.choice((None, 5_000, 100_000))
             sent, same = (worker.transmit(now, budget) for worker in both)

@@ -110,7 +110,6 @@ class CommonCase:
         self._what = k.Contribution(
             first_byte=first_byte(Kind.DATA), job=membership.job, epoch=membership.epoch,
             slot_base=membership.slot_base, slot_count=membership.slot_count,
-            limit=1 << limit_bits(membership.contributions),
         )  # fmt: skip
         self._where = k.Part(
             sum_limit=SUM_LIMIT, target_bits=target_bits(membership.contributions), coarse_bits=COARSE_BITS,
@@ -143,7 +142,7 @@ class CommonCase:
         for start, stop, above in plan.straight(first, end):
             what.first_seq = operation.first_seq + above
             until = stop
-            for n, part in enumerate(group.parts):
+            for n, part in enumerate(group.read_by_kernels):
                 what.add = n > 0
                 self._contribution.write(what)
                 until = start + self._kernels.fill(
@@ -215,7 +214,8 @@ class CommonCase:
         what, plan = self._what, operation.plan
         what.tag, what.first_seq, what.attempt = operation.tag, operation.first_seq, attempt
         what.data_start, what.chunk_fragments = plan.data_start(attempt), plan.chunk_fragments
-        what.flags, what.add = 0, False
+        what.flags, what.add, what.whole = 0, False, operation.whole
+        what.limit = SUM_LIMIT if operation.whole else 1 << limit_bits(self._member.contributions)
         return what
 
     def _part_of(self, operation: Operation, attempt: int) -> k.Part:

@@ -43,6 +43,8 @@ class Contribution:
     """Quantised values are smaller."""
     add: bool = False
     """Whether to add the lanes to those that are there, instead of writing both."""
+    whole: bool = False
+    """Whether the values are int32, which travel as they are."""
 
 
 @dataclass(slots=True)
@@ -174,7 +176,7 @@ def fill(
         bits: uint32[words of the bitmap], as they travel.
         exponents: int16[chunks].
         fits: int8[chunks]: attempt + 1 where a chunk's values are known to fit their exponent; filled in here.
-        values: float32[values].
+        values: float32[values]; where the values are whole numbers, these, int32, read as float32.
 
     Returns: how many were written: up to the first chunk that has a value which does not fit.
     """
@@ -186,6 +188,8 @@ def fill(
     attempt = what.attempt
     limit = np.float32(what.limit)
     add = what.add
+    whole = what.whole
+    integers = values.view(np.int32)
     top = np.uint32((what.first_byte << 24) | (what.flags << 16))
     names = np.uint32((what.job << 24) | (what.epoch << 16) | what.tag)
     checked = -1
@@ -213,8 +217,12 @@ def fill(
                 stop = min(start + chunk_fragments * lanes, total)
                 beyond = 0
                 part = values[start:stop]
-                for i in range(part.size):
-                    beyond += not (abs(part[i] * scale) < limit)
+                if whole:
+                    for i in range(start, stop):
+                        beyond += not (abs(np.int64(integers[i])) < what.limit)
+                else:
+                    for i in range(part.size):
+                        beyond += not (abs(part[i] * scale) < limit)
                 if beyond:
                     return local - first
                 fits[chunk] = np.int8(attempt + 1)
@@ -234,16 +242,23 @@ def fill(
         count = min(lanes, total - place)
         source = values[place : place + count]
         lane = row[header:]
+        number = integers[place : place + count]
         if add:
             for i in range(count):
                 word = lane[i]
                 held = swapped(word)
-                word = np.uint32(held + np.uint32(np.int32(np.rint(source[i] * scale))))
+                mine = number[i] if whole else np.int32(np.rint(source[i] * scale))
+                word = np.uint32(held + np.uint32(mine))
                 lane[i] = swapped(word)
         else:
-            for i in range(count):
-                word = np.uint32(np.int32(np.rint(source[i] * scale)))
-                lane[i] = swapped(word)
+            if whole:
+                for i in range(count):
+                    word = np.uint32(number[i])
+                    lane[i] = swapped(word)
+            else:
+                for i in range(count):
+                    word = np.uint32(np.int32(np.rint(source[i] * scale)))
+                    lane[i] = swapped(word)
             for i in range(count, lanes):
                 lane[i] = np.uint32(0)
     return end - first

@@ -43,7 +43,7 @@ class Steady:
         self.state: State | None = None
         """What kernels are given of the operation; None: of none."""
         self.values: Values = np.zeros(0, np.float32)
-        """float32[values]: what is contributed."""
+        """float32[values]: what is contributed, as kernels read it."""
 
     def enter(self, due_us: int, said_place: int, tell: int, now_us: int) -> bool:
         """Writes what the connection knows into `state`, if a stream flows. Returns: whether one does.
@@ -94,7 +94,7 @@ class Steady:
         state = self._common.state(self._record.array, operation, group)
         if state is None:
             return False
-        self._operation, self.state, self.values = operation, state, group.parts[0]
+        self._operation, self.state, self.values = operation, state, group.read_by_kernels[0]
         return True
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Bitmaps, Indices, Lanes, Mask, Values
+from sa_atp.basics.arrays import Addends, Bitmaps, Indices, Lanes, Mask
 from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
@@ -30,7 +30,7 @@ class ContributionGroup(Transmissions):
         self,
         plan: Plan,
         bits: int,
-        parts: Sequence[Values],
+        parts: Sequence[Addends],
         contributions: int,
         *,
         on_behalf: bool,
@@ -38,8 +38,8 @@ class ContributionGroup(Transmissions):
     ) -> None:
         """Args:
         bits: the contributions that these values are, as a bitmap.
-        parts: float32[values] each, flat and contiguous; one for each contribution, lowest bit first, or one for all of
-            them. They must not change until the operation is over.
+        parts: float32[values] each, or int32[values] for a sum of whole numbers, flat and contiguous; one for each
+            contribution, lowest bit first, or one for all of them. They must not change until the operation is over.
         contributions: how many the complete sum has.
         under_way: of all operations, which this counts itself in.
         """
@@ -66,6 +66,8 @@ class ContributionGroup(Transmissions):
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
         self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
         self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.read_by_kernels = tuple(part.view(np.float32) for part in self.parts)
+        """The parts, float32[values] each; whole numbers have the bits of int32 there."""
         self.is_aligned = all(part.flags.aligned for part in self.parts)
         self.fits = np.zeros((len(self.parts), plan.chunks), np.int8)  # of each part and chunk, see kernels.fill
         self.sent = Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
@@ -398,7 +400,7 @@ class ContributionGroup(Transmissions):
             self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
         return rounded.astype(LANE)
 
-    def _sign_poison(self, lanes: Lanes, parts: Sequence[Values], owners: Sequence[int], exponent: int) -> None:
+    def _sign_poison(self, lanes: Lanes, parts: Sequence[Addends], owners: Sequence[int], exponent: int) -> None:
         """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
 
         Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.

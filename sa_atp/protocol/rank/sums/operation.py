@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.basics.arrays import Exponents, Integers, Lanes, Values
+from sa_atp.basics.arrays import Addends, Exponents, Integers, Lanes
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
@@ -39,7 +39,14 @@ CODE_MASK = 0xFF
 
 History = NDArray[np.void]
 """HistoryRow[chunks]: of each chunk, what its next exponent follows from."""
-WriteValues = Callable[[Integers, Exponents, int, int, Values], bool]
+WriteValues = Callable[[Integers, Exponents, int, int, Any], bool]
+
+
+def history_of_whole(chunks: int) -> History:
+    """The history of whole numbers: the exponent is 0, and no sum of theirs is too coarse."""
+    history: History = np.zeros(chunks, _HISTORY)
+    history["patience"] = 1
+    return history
 
 
 class Operation(Progress):
@@ -54,6 +61,7 @@ class Operation(Progress):
         histories: MutableMapping[object, History],
         key: object | None,
         name: int = 0,
+        whole: bool = False,
         buffers: Buffers,
         under_way: UnderWay,
         log: Log = nobody,
@@ -66,6 +74,7 @@ class Operation(Progress):
         histories: what is remembered between operations, by key.
         key: names the tensor from step to step; None: no history, every chunk's exponent is gathered.
         name: see progress.name_of.
+        whole: whether the values are int32, which travel at the exponent 0. (section 6.4)
         buffers: where large arrays come from, and go back to by `release`.
         under_way: of all operations, which this counts itself in.
         """
@@ -90,7 +99,8 @@ class Operation(Progress):
         self._superseded: dict[int, tuple[int, Integers]] = {}  # chunk done again: first exponent and sums
         self.key = key
         self._histories = histories
-        known = histories.get(key) if key is not None else None
+        self.whole = whole
+        known = history_of_whole(plan.chunks) if whole else histories.get(key) if key is not None else None
         self.foretold = known is not None and len(known) == plan.chunks
         """Whether a history says the exponent of each chunk."""
         # A copy: the next operation with this key must not see what this one has learned before it is over.
@@ -235,8 +245,14 @@ class Operation(Progress):
             newest = max(newest, group.on_done(first, end))
         return newest
 
-    def result(self, out: Values, write: WriteValues | None = None) -> None:
-        """Writes the sums. Args: write: does it, if it can; see CommonCase.write_values."""
+    def result(self, out: Addends, write: WriteValues | None = None) -> None:
+        """Writes the sums.
+
+        Args: out: float32[values]; int32[values] for whole numbers. write: does it, if it can; see CommonCase.write_values.
+        """
+        if self.whole:
+            out[:] = self._sums[: self.plan.values]
+            return
         if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, out):
             return
         for chunk in range(self.plan.chunks):
@@ -280,7 +296,7 @@ class Operation(Progress):
         return self._sums[: self.plan.values], self.exponent
 
     def save_history(self) -> None:
-        if self.key is not None:
+        if self.key is not None and not self.whole:
             self._histories[self.key] = self._history
 
     # --- stages of a chunk --------------------------------------------------------------------------------------------
@@ -380,7 +396,11 @@ class Operation(Progress):
         predicted = None
         if attempt == 0 and self.foretold:
             predicted = ChunkHistory(*self._history[chunk].item())
-        if attempt == 0 and (bad or (predicted and predicted.too_coarse(used, top, self.contributions))):
+        if (
+            attempt == 0
+            and not self.whole
+            and (bad or (predicted and predicted.too_coarse(used, top, self.contributions)))
+        ):
             self._log(ChunkRedone(self.index, chunk, used, "does not fit" if bad else "too coarse"))
             self._superseded[chunk] = (used, self._sums_of(chunk).copy())
             for group in self.groups:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import Addends
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.log.event import Log, nobody
@@ -34,6 +34,7 @@ class _Waiting:
     place: int
     key: object
     name: int
+    whole: bool
     groups: list[ContributionGroup] = field(default_factory=list)
 
 
@@ -65,10 +66,11 @@ class Operations:
         self._buffers = Buffers()
         self._complete = 0  # what is before this place somebody has all sums of
 
-    def begin(self, values: int, key: object | None, scale: float = 1.0) -> tuple[int, int]:
+    def begin(self, values: int, key: object | None, scale: float = 1.0, *, whole: bool = False) -> tuple[int, int]:
         """Args: see Worker.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
         plan = self._plan(values)
-        waiting = _Waiting(self.begun, plan, self._next_place, key, name_of(key, scale))
+        name = name_of(("whole", key) if whole else key, scale)
+        waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole)
         self.begun += 1
         self._next_place += waiting.plan.numbers
         self._starts.append(waiting.place)
@@ -110,6 +112,7 @@ class Operations:
                 histories=self._histories,
                 key=waiting.key,
                 name=waiting.name,
+                whole=waiting.whole,
                 buffers=self._buffers,
                 under_way=self.under_way,
                 log=self._log,
@@ -145,8 +148,8 @@ class Operations:
         operation.save_history()
         self._open_keys.discard(operation.key)
 
-    def take(self, index: int, out: Values, write: WriteValues | None = None) -> Operation:
-        """Writes the sums of a done operation into float32[values], and drops it from the book."""
+    def take(self, index: int, out: Addends, write: WriteValues | None = None) -> Operation:
+        """Writes the sums of a done operation into float32[values], or int32[values], and drops it from the book."""
         done = self._open.pop(index)
         if not self._member.scatters:  # there, nobody but one rank has a sum, so that its addends may be needed again
             done.groups.clear()
