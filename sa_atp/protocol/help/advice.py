@@ -28,7 +28,7 @@ class Advice:
         self._projection = projection
         self._racks = racks
         self._machines = [Machine() for _ in workers]
-        self._seen: list[tuple[float | None, ...]] = [()] * len(workers)  # what these were made from
+        self._seen: Sequence[tuple[float | None, ...]] = [()] * len(workers)  # what these were made from
         self._records = None if kernels is PLAIN else Records(Machine, len(workers))
         self._planned: tuple[object, Plan] | None = None  # for what it was made from
 
