@@ -90,7 +90,8 @@ def connect(
 
     Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
-        job: the job's name, the same on all its ranks.
+        job: the job's name, the same on all its ranks, and no other group's: ranks are known by their numbers alone. Where
+            that may go wrong, `agree` can say which ranks they are.
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
