@@ -233,8 +233,8 @@ class SaAtpState:
             processes = dist.get_world_size() if _has_group() else int(_from_environment("WORLD_SIZE", int, 0))
             if place[1] < processes and GROUP not in self.agree:
                 raise UserError(
-                    f"world_size = {place[1]}, but the program has {processes} processes, and nothing says which of them are "
-                    f"in job {self.job!r}: pass process_group=..., or a name that no other group's job has and "
+                    f"world_size = {place[1]}, but the program has {processes} processes, and nothing says which of them "
+                    f"are in job {self.job!r}: pass process_group=..., or a name that no other group's job has and "
                     f'agree={{"{GROUP}": "the same text for these ranks alone"}}'
                 )
         expected = os.environ.get("SA_ATP_WORLD_SIZE")
