@@ -126,6 +126,7 @@ def connect(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
+    timeout_us = _microseconds("timeout_s", timeout_s)
     answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
     folder = log or os.environ.get(writing.VARIABLE)
     decisions = writing.of_process(folder).rank(job, request.rank) if folder else nobody
@@ -138,7 +139,7 @@ def connect(
         address,
         incarnation=random.SystemRandom().getrandbits(31),
         now_us=now_us(),
-        timeout_us=_microseconds("timeout_s", timeout_s),
+        timeout_us=timeout_us,
         mtu=mtu.of_path(address),
         leaf=None if leaf is None else leaf.ports.stated,
         server_timeout_us=limits.server_timeout_us,
@@ -486,6 +487,10 @@ class Communicator(Asking, Scattering):
 
 
 def _microseconds(name: str, seconds: float) -> int:
-    if not 0 < seconds < 1e9:
-        raise UserError(f"{name} = {seconds}: expected a positive number of seconds")
+    try:
+        is_positive = bool(0 < seconds < 1e9)
+    except TypeError:
+        is_positive = False
+    if not is_positive:
+        raise UserError(f"{name} = {seconds!r}: expected a positive number of seconds")
     return int(seconds * 1e6)
