@@ -8,6 +8,7 @@ import hashlib
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -56,11 +57,26 @@ def executed(
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Writes a file that others see whole, or not at all, whoever else writes it now."""
+    """Writes a file that others see whole, or not at all, whoever else writes it now.
+
+    Raises: OSError, also with the file's name where the disk is full, which Python leaves out.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}")
-    written.write_bytes(content)
-    written.replace(path)
+    try:
+        written.write_bytes(content)
+        written.replace(path)
+    except OSError as error:
+        written.unlink(missing_ok=True)
+        error.filename = str(path)
+        raise
+
+
+def is_of_cache(error: OSError) -> bool:
+    """Whether numba could not write compiled code to the cache; Python does not say which file cannot grow."""
+    return any(
+        frame.f_globals.get("__name__") == "numba.core.caching" for frame, _ in traceback.walk_tb(error.__traceback__)
+    )
 
 
 def has_code(function: Any) -> bool:

@@ -99,7 +99,10 @@ def _run(arguments: "Sequence[str] | None") -> int:
 def _cannot_write(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_BROKEN_PIPE  # the reader of our output has closed it
-    return _say(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", EXIT_BAD_RESULT)
+    from sa_atp.basics.code_cache import is_of_cache
+
+    place = "compiled code to the cache (SA_ATP_CACHE)" if is_of_cache(error) else "to standard output"
+    return _say(f"cannot write {error.filename or place}: {error.strerror}", EXIT_BAD_RESULT)
 
 
 def _say(message: object, status: int) -> int:

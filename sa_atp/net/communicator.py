@@ -90,7 +90,8 @@ def connect(
 
     Args:
         server: address of the parameter server, "udp://HOST[:PORT]".
-        job: the job's name, the same on all its ranks.
+        job: the job's name, the same on all its ranks, and no other group's: ranks are known by their numbers alone. Where
+            that may go wrong, `agree` can say which ranks they are.
         micro_batches: contributions of each rank to a sum. More than one lets others do a part of its work.
         help: how leaders may help stragglers: "none", "clone" or "steal"; the same on every rank.
         seats: how many ranks are in a sum, the first that ask for a seat (`take_seat`); 0: all are. The same on every rank.
@@ -125,6 +126,7 @@ def connect(
         operation_timeout_us=_microseconds("operation_timeout_s", operation_timeout_s),
         server_timeout_us=_microseconds("server_timeout_s", server_timeout_s),
     )
+    timeout_us = _microseconds("timeout_s", timeout_s)
     answer_timeout_us = None if answer_timeout_s is None else _microseconds("answer_timeout_s", answer_timeout_s)
     folder = log or os.environ.get(writing.VARIABLE)
     decisions = writing.of_process(folder).rank(job, request.rank) if folder else nobody
@@ -137,7 +139,7 @@ def connect(
         address,
         incarnation=random.SystemRandom().getrandbits(31),
         now_us=now_us(),
-        timeout_us=_microseconds("timeout_s", timeout_s),
+        timeout_us=timeout_us,
         mtu=mtu.of_path(address),
         leaf=None if leaf is None else leaf.ports.stated,
         server_timeout_us=limits.server_timeout_us,
@@ -498,6 +500,10 @@ class Communicator(Asking, Scattering):
 
 
 def _microseconds(name: str, seconds: float) -> int:
-    if not 0 < seconds < 1e9:
-        raise UserError(f"{name} = {seconds}: expected a positive number of seconds")
+    try:
+        is_positive = bool(0 < seconds < 1e9)
+    except TypeError:
+        is_positive = False
+    if not is_positive:
+        raise UserError(f"{name} = {seconds!r}: expected a positive number of seconds")
     return int(seconds * 1e6)

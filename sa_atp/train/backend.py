@@ -164,11 +164,11 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             return works[0]
         return SumWork(_all([_future_of(work, tensor) for work, tensor in zip(works, tensors, strict=True)]))
 
-    def _reduce(self, tensor: torch.Tensor, reduction: Reduction) -> dist.Work:
+    def _reduce(self, tensor: torch.Tensor, reduction: Reduction, key: object | None = None) -> dist.Work:
         reduction.check(tensor.dtype)
         check_written(tensor)
         if self._belongs_in_switch(tensor, reduction):
-            return SumWork(_all([self._sum(tensor.detach(), reduction)]))
+            return SumWork(_all([self._sum(tensor.detach(), reduction, key)]))
         return self._by_gloo(tensor, reduction)
 
     def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: Any = None) -> dist.Work:
@@ -226,10 +226,20 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         )
         return SumWork(_all([summed]))
 
-    def _keep_part(self, output: torch.Tensor, everything: torch.Tensor, start: int, reduction: Reduction) -> dist.Work:
-        """Sums all parts, and keeps one. Args: everything: values of all parts. start: of this rank's part."""
+    def _keep_part(
+        self,
+        output: torch.Tensor,
+        everything: torch.Tensor,
+        start: int,
+        reduction: Reduction,
+        key: object | None = None,
+    ) -> dist.Work:
+        """Sums all parts, and keeps one.
+
+        Args: everything: values of all parts. start: of this rank's part. key: of the sum, see sum_in_background.
+        """
         check_written(output)
-        work = self._reduce(everything, reduction)
+        work = self._reduce(everything, reduction, key)
 
         def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
             future.value()
@@ -268,8 +278,10 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         everything = torch.cat([pack(part).reshape(-1) for part in parts])
         if len({part.numel() for part in parts}) == 1:
             return self._keep_equal_part(output, everything, Reduction.of(opts))
-        start = sum(part.numel() for part in parts[: self.rank()])
-        return self._keep_part(output, everything, start, Reduction.of(opts))
+        lengths = tuple(part.numel() for part in parts)
+        # ranks may differ about the parts and agree about their sum; what travels with fragments tells the key
+        key = ("parts", *lengths)
+        return self._keep_part(output, everything, sum(lengths[: self.rank()]), Reduction.of(opts), key)
 
     def _belongs_in_switch(self, tensor: torch.Tensor, reduction: Reduction) -> bool:
         return (
@@ -285,10 +297,10 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         if (set_since := self._gloo.options._timeout) != self._timeout:  # PyTorch sets only Gloo's
             self._limit_sums(set_since)
 
-    def _sum(self, tensor: torch.Tensor, reduction: Reduction) -> TensorFuture:
+    def _sum(self, tensor: torch.Tensor, reduction: Reduction, key: object | None = None) -> TensorFuture:
         self._keep_limit()
         scale = 1.0 / self.size() if reduction.averages else 1.0
-        return sum_in_background(self.state, tensor, scale=scale, weight=reduction.factor)
+        return sum_in_background(self.state, tensor, key=key, scale=scale, weight=reduction.factor)
 
     def _by_gloo(self, tensor: torch.Tensor, reduction: Reduction) -> dist.Work:
         options: Any = dist.AllreduceOptions()

@@ -25,7 +25,7 @@ from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.numbers.pairs import PairCodec
 from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.train.groups import beliefs, job_name, ranks_of
+from sa_atp.train.groups import GROUP, beliefs, job_name, ranks_of
 from sa_atp.train.scalars import Seen, Writer, scalars
 
 JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given up an earlier run of the job
@@ -237,13 +237,23 @@ class SaAtpState:
     @property
     def place(self) -> tuple[int, int]:
         """(rank, number of ranks) in the job. Raises: UserError."""
-        if self.process_group is not None or (self.rank is None and dist.is_available() and dist.is_initialized()):
+        if self.process_group is not None or (self.rank is None and _has_group()):
             place = dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
+            for name, said, found in zip(("rank", "world_size"), (self.rank, self.world_size), place, strict=True):
+                if said not in (None, found):
+                    raise UserError(f"{name} = {said}, but it is {found} in the process group: leave it out")
         else:
             place = (
                 self.rank if self.rank is not None else _number("SA_ATP_RANK", "RANK"),
                 self.world_size if self.world_size is not None else _number("SA_ATP_WORLD_SIZE", "WORLD_SIZE"),
             )
+            processes = dist.get_world_size() if _has_group() else int(_from_environment("WORLD_SIZE", int, 0))
+            if place[1] < processes and GROUP not in self.agree:
+                raise UserError(
+                    f"world_size = {place[1]}, but the program has {processes} processes, and nothing says which of them "
+                    f"are in job {self.job!r}: pass process_group=..., or a name that no other group's job has and "
+                    f'agree={{"{GROUP}": "the same text for these ranks alone"}}'
+                )
         expected = os.environ.get("SA_ATP_WORLD_SIZE")
         if self.world_size is None and self.process_group is None and expected and expected != str(place[1]):
             raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {plural(place[1], 'rank')}")
@@ -295,9 +305,7 @@ class SaAtpState:
     @property
     def _group_ranks(self) -> list[int] | None:
         """Global ranks of the process group; None: there is none."""
-        if self.process_group is None and (
-            self.rank is not None or not dist.is_available() or not dist.is_initialized()
-        ):
+        if self.process_group is None and (self.rank is not None or not _has_group()):
             return None
         return dist.get_process_group_ranks(self.process_group)
 
@@ -406,6 +414,10 @@ class SaAtpState:
         self.results, self.bits, self.error_feedback, self.rounding_seed = "to all", 32, True, 0
         vars(self).update(state)
         self._forget_connection()
+
+
+def _has_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
 
 
 def _close(communicator: Communicator, process: int) -> None:

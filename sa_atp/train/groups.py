@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from sa_atp.protocol.packets.status_messages import LONGEST_NAME
 
 DIGEST = 16  # hexadecimal digits
+GROUP = "process group"  # the term that says which ranks are in a job
 
 
 def job_name(job: str, group: str) -> str:
@@ -30,6 +31,6 @@ def ranks_of(ranks: Sequence[int]) -> str:
 
 def beliefs(ranks: Sequence[int] | None) -> dict[str, str]:
     """Terms about a rank's group and run, as far as it has them. Args: ranks: the group's; None: there is no group."""
-    found = {} if ranks is None else {"process group": ranks_of(ranks)}
+    found = {} if ranks is None else {GROUP: ranks_of(ranks)}
     run = os.environ.get("TORCHELASTIC_RUN_ID")  # torchrun's rendezvous, the same for all ranks
     return found if run is None else {**found, "run": run}

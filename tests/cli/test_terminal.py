@@ -4,6 +4,7 @@ import io
 import os
 import platform
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -235,6 +236,21 @@ def test_a_full_disk_is_told(capture: Path, unbuffered: str) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "sa-atp: cannot write to standard output: No space left on device"
     assert "Exception" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("most", "place"), [(1000, ".*sa_atp_program_.*pickle"), (50_000, r"compiled code to the cache \(SA_ATP_CACHE\)")]
+)
+def test_a_cache_that_cannot_grow_is_told(tmp_path: Path, most: int, place: str) -> None:
+    """Python does not say which file could not be written."""
+    p4 = Path(__file__).parents[1] / "p4"
+    done = subprocess.run(
+        command("stf", p4 / "router.json", p4 / "router.stf"), capture_output=True, check=False, text=True,
+        env={**os.environ, "SA_ATP_CACHE": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert re.fullmatch(f"sa-atp: cannot write {place}: File too large", done.stderr.splitlines()[-1])
 
 
 def test_closed_streams(capture: Path) -> None:

@@ -267,6 +267,21 @@ def test_arrays_that_cannot_hold_a_sum_are_refused_at_once(connect: Connect) -> 
     assert parameter.tolist() == [2.0] * 5
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"timeout_s": "1"}, "timeout_s = '1': expected a positive number of seconds"),
+        ({"operation_timeout_s": None}, "operation_timeout_s = None: expected a positive number of seconds"),
+        ({"server_timeout_s": float("nan")}, "server_timeout_s = nan: expected a positive number of seconds"),
+        ({"agree": "scale"}, "agree = 'scale': expected names and values"),
+    ],
+    ids=str,
+)
+def test_settings_that_are_wrong_are_named_before_anybody_is_asked(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        sa_atp.connect("udp://127.0.0.1:9", job="calls", rank=0, world_size=1, **wrong)
+
+
 def test_ranks_that_state_different_things_do_not_join(server: str) -> None:
     with ThreadPoolExecutor(2) as pool:
         joining = [

@@ -30,6 +30,17 @@ def answers(rank: int, world_size: int, *, cases: Sequence[Case]) -> list[dict[s
     return found
 
 
+def parts_that_differ(rank: int, world_size: int) -> str:
+    """Ranks believe differently which part of a sum is how long, and alike how long all are. Returns: the error."""
+    lengths = [200, 300, 100] if rank == 1 else [300, 100, 200]
+    output = torch.empty(lengths[rank])
+    try:
+        dist.reduce_scatter(output, [torch.full((length,), float(part)) for part, length in enumerate(lengths)])
+    except RuntimeError as error:
+        return str(error)
+    return f"no error, but {output.unique().tolist()}"
+
+
 def _plain(tensor: torch.Tensor) -> list[Any]:
     """Its type, its shape, and its values, complex ones as two."""
     shown: list[Any] = [str(tensor.dtype), list(tensor.shape)]

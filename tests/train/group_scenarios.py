@@ -41,6 +41,21 @@ def two_groups(rank: int, world_size: int, *, job: str | None = None) -> dict[st
     return found
 
 
+def numbered_groups(rank: int, world_size: int, *, agree: bool) -> dict[str, Any]:
+    """Groups of two neighbours in a program of four, of which their states know the numbers alone.
+
+    Args: agree: whether they also have a name and a text of their own.
+    """
+    own = {"job": f"half {rank // 2}", "agree": {"process group": f"half {rank // 2}"}} if agree else {}
+    with SaAtpState.from_env(rank=rank % 2, world_size=2, join_timeout_s=10.0, **own) as state:
+        said = _said(lambda: state.communicator)
+        found = torch.full((300,), float(rank + 1))
+        if not said:
+            state.communicator.all_reduce(found)
+        dist.barrier()
+    return {"said": said, "sum": found.unique().tolist()}
+
+
 def stated(rank: int, world_size: int, *, settings: list[dict[str, Any]]) -> str:
     """Ranks whose hooks have different settings. Returns: the error message."""
     own = dict(settings[rank])

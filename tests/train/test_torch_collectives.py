@@ -82,6 +82,11 @@ def test_parts_of_unequal_length(ranks: Ranks) -> None:
     )
 
 
+def test_parts_that_ranks_believe_differently_of(ranks: Ranks) -> None:
+    for said in ranks.run("parts_that_differ", RANKS, module=MODULE, backend="sa_atp"):
+        assert "disagree about what they sum: operation 0 has another key or scale" in said
+
+
 REFUSED: list[tuple[Case, str]] = [
     ({"call": "reduce_scatter", "off_by": 1}, "of a part of 12 values of torch.float32 for rank R into 13"),
     ({"call": "reduce_scatter", "out_dtype": "float64"}, "different dtypes"),

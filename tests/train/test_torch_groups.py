@@ -17,6 +17,15 @@ def test_two_groups_of_one_program_are_two_jobs(ranks: Ranks, job: str | None, b
     assert [answer["job"].partition("/")[2] for answer in found] == ["ranks 0, 2", "ranks 1, 3"] * 2
 
 
+def test_groups_without_members_are_refused(ranks: Ranks) -> None:
+    """Where a program of four has two jobs of two with one name, the first two that arrive may be of different groups."""
+    for answer in ranks.run("numbered_groups", 4, module=MODULE, agree=False):
+        assert answer["said"].startswith("world_size = 2, but the program has 4 processes, and nothing says which")
+        assert "pass process_group=..., or" in answer["said"]
+    found = ranks.run("numbered_groups", 4, module=MODULE, agree=True)
+    assert [(answer["said"], answer["sum"]) for answer in found] == [("", [3.0])] * 2 + [("", [7.0])] * 2
+
+
 @pytest.mark.parametrize(
     ("settings", "said"),
     [

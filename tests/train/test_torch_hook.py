@@ -216,6 +216,9 @@ def test_state_from_environment(no_environment: pytest.MonkeyPatch) -> None:
     assert state.place == (3, 5)
     no_environment.setenv("SA_ATP_WORLD_SIZE", "6")
     assert state.place == (3, 6)
+    no_environment.setenv("SA_ATP_WORLD_SIZE", "4")
+    with pytest.raises(UserError, match=r"world_size = 4, but the program has 5 processes"):
+        _ = state.place
 
 
 @pytest.mark.parametrize(

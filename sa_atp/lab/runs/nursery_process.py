@@ -49,7 +49,7 @@ def main() -> None:
                         importlib.import_module(name)
                 number = os.fork()
                 if number == 0:
-                    for each in (selector.fileno(), requests.fileno(), *status_of, *status_of.values()):  # type: ignore[attr-defined]
+                    for each in (selector.fileno(), requests.fileno(), *status_of, *status_of.values()):
                         os.close(each)
                     _become(request, files, parent)
                 os.write(files[3], f"{number}\n".encode())

@@ -14,6 +14,7 @@ from sa_atp.protocol.log.event import Log, nobody, place
 from sa_atp.protocol.log.rank_events import ConnectionEnded, JoinAsked, JoinWaits, Welcomed
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import (
+    LONGEST_CUT_OFF_US,
     CutOff,
     Failure,
     Join,
@@ -76,12 +77,8 @@ class JoinRequest:
             raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
         if self.seats and self.help_grade is not HelpGrade.NONE:
             raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
-        if self.cut_off is not None and not self.seats:
-            raise UserError("cut_off without seats: expected seats = 1 or more, or no cut_off")
-        if self.cut_off is not None and not 0 < self.cut_off.least <= self.seats:
-            raise UserError(
-                f"cut_off waits for {self.cut_off.least} seats, of {self.seats}: expected 1 to {self.seats}"
-            )
+        if self.cut_off is not None:
+            self._check_cut_off(self.cut_off)
         if self.results is not Results.TO_ALL and (
             self.micro_batches != 1 or self.seats or self.help_grade is not HelpGrade.NONE
         ):
@@ -98,6 +95,17 @@ class JoinRequest:
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
         stated(self.agree)
+
+    def _check_cut_off(self, cut_off: object) -> None:
+        if not self.seats:
+            raise UserError("cut_off without seats: expected seats = 1 or more, or no cut_off")
+        if not isinstance(cut_off, CutOff):
+            raise UserError(f"cut_off = {cut_off!r}: expected a sa_atp.protocol.packets.control.CutOff")
+        after_us, least = cut_off.after_us, cut_off.least
+        if not isinstance(after_us, int) or not 0 <= after_us <= LONGEST_CUT_OFF_US:
+            raise UserError(f"cut_off after {after_us!r} us: expected a whole number from 0 to {LONGEST_CUT_OFF_US}")
+        if not isinstance(least, int) or not 0 < least <= self.seats:
+            raise UserError(f"cut_off waits for {least!r} seats, of {self.seats}: expected 1 to {self.seats}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,6 +28,8 @@ def stated(values: Mapping[str, Value]) -> dict[str, str]:
 
     Raises: UserError: a name or value is not allowed.
     """
+    if not isinstance(values, Mapping):
+        raise UserError(f"agree = {values!r}: expected names and values, as {{'learning rate': 0.1}}")
     found: dict[str, str] = {}
     for name, value in values.items():
         if (

@@ -168,6 +168,10 @@ def test_ranks_that_disagree_about_seats_are_told(pipeline: Pipeline) -> None:
         ({"seats": 3, "help_grade": HelpGrade.STEAL}, "seats = 3 with help 'steal': expected one or the other"),
         ({"seats": 3, "micro_batches": 171}, "at most 512 contributions"),
         ({"seats": 3, "cut_off": CutOff(0, 4)}, "cut_off waits for 4 seats, of 3: expected 1 to 3"),
+        ({"seats": 3, "cut_off": CutOff(0, 1.5)}, "cut_off waits for 1.5 seats, of 3: expected 1 to 3"),  # type: ignore[arg-type]
+        ({"seats": 3, "cut_off": CutOff(-1, 1)}, "cut_off after -1 us: expected a whole number from 0 to 3600000000"),
+        ({"seats": 3, "cut_off": CutOff(1 << 40, 1)}, "cut_off after 1099511627776 us: expected a whole number"),
+        ({"seats": 3, "cut_off": (0, 1)}, "cut_off = (0, 1): expected a sa_atp.protocol.packets.control.CutOff"),
         ({"cut_off": CutOff(0, 1)}, "cut_off without seats: expected seats = 1 or more, or no cut_off"),
     ],
 )
