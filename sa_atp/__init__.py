@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
     from sa_atp import experiment
     from sa_atp.basics.errors import UserError
-    from sa_atp.net.communicator import Communicator, connect
+    from sa_atp.net.communicator import Communicator
+    from sa_atp.net.connecting import connect
     from sa_atp.protocol.job.errors import TransportError
 
 __all__ = ["Communicator", "TransportError", "UserError", "connect", "experiment"]
@@ -25,9 +26,9 @@ def __getattr__(name: str) -> "Any":
 
         return importlib.import_module("sa_atp.experiment")
     if name in __all__:
-        from sa_atp.net import communicator  # has all of these names
+        from sa_atp.net import connecting  # has all of these names
 
-        return getattr(communicator, name)
+        return getattr(connecting, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

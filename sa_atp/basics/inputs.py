@@ -66,3 +66,14 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a TOMLDecodeError, or of Python's own readers of numbers
         raise UserError(f"{where}: not TOML: {error}") from None
+
+
+def microseconds(name: str, seconds: float) -> int:
+    """A time in whole microseconds. Args: name: of the setting. Raises: UserError: it is no positive number of seconds."""
+    try:
+        is_positive = bool(0 < seconds < 1e9)
+    except TypeError:
+        is_positive = False
+    if not is_positive:
+        raise UserError(f"{name} = {seconds!r}: expected a positive number of seconds")
+    return int(seconds * 1e6)

@@ -100,8 +100,8 @@ def _without(missing: tuple[str, ...]) -> str:
 
 
 def _diagnose(options: argparse.Namespace) -> int:
-    from sa_atp.net.communicator import parse_address
     from sa_atp.net.job_status import ask_for_jobs
+    from sa_atp.net.sockets.addresses import parse_address
 
     if not 0 < options.timeout < 1e6:
         raise UserError(f"--timeout {options.timeout}: expected a positive number of seconds")

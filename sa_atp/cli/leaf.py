@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.cli.parts import switch_loop
     from sa_atp.net import job_status
     from sa_atp.net.clock import now_us
-    from sa_atp.net.communicator import parse_address
     from sa_atp.net.host_leaf.meeting import Meeting, Ports
     from sa_atp.net.shared_memory import handshake
+    from sa_atp.net.sockets.addresses import parse_address
     from sa_atp.net.sockets.ports import Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
     from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError

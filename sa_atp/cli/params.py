@@ -26,8 +26,8 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.basics.terminal import say
     from sa_atp.basics.waiting import nothing_waited_for
     from sa_atp.lab.parameters.service import ParameterService
-    from sa_atp.net.communicator import parse_address
     from sa_atp.net.garbage_collection import freeze_loaded_objects
+    from sa_atp.net.sockets.addresses import parse_address
 
     host, port = parse_address(options.listen, lowest_port=0, usual_port=PORT)
     service = ParameterService(f"{host}:{port}")

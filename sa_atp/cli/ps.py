@@ -63,8 +63,8 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from sa_atp.net.communicator import parse_address
     from sa_atp.net.sockets import mtu
+    from sa_atp.net.sockets.addresses import parse_address
     from sa_atp.protocol.packets.mtu import check_fits
     from sa_atp.protocol.server.server_events import ServerSettings
     from sa_atp.switches.control import fabric

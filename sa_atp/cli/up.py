@@ -65,9 +65,9 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.lab.backends.cluster import LocalCluster
     from sa_atp.lab.runs.foreground import run_command, stay
     from sa_atp.lab.runs.processes import Group
-    from sa_atp.net.communicator import parse_address
     from sa_atp.net.logs import writing
     from sa_atp.net.sockets import mtu
+    from sa_atp.net.sockets.addresses import parse_address
     from sa_atp.net.watching import looking
     from sa_atp.protocol.packets.mtu import check_fits, most_lanes
 

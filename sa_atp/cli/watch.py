@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _looks(server: str | None, every_s: float, *, once: bool) -> "Iterator[tuple[View, View | None]]":
     """Yields each look, and one from some seconds before, until everything has ended. Raises: SaAtpError."""
-    from sa_atp.net.communicator import parse_address
+    from sa_atp.net.sockets.addresses import parse_address
     from sa_atp.net.watching import looking
     from sa_atp.protocol.job.errors import TransportError
 

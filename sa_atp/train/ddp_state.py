@@ -18,7 +18,8 @@ import torch.distributed as dist
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
-from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import pair_kernels
 from sa_atp.protocol.job.errors import RefusedError, TransportError
 from sa_atp.protocol.job.terms import Value

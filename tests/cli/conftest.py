@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.connecting import connect
 from sa_atp.net.parameter_server.server import ServerProcess
 from sa_atp.protocol.server.server_events import ServerSettings
 

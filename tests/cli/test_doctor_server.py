@@ -13,7 +13,8 @@ import pytest
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.cli import main
-from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.connecting import connect
 from sa_atp.net.job_status import ask_for_jobs
 from sa_atp.net.parameter_server.server import ServerProcess
 from sa_atp.net.session import Sum

@@ -11,7 +11,7 @@ from sa_atp.cli import build_parser
 from sa_atp.lab.bench.allreduce import DEFAULT_SIZES
 from sa_atp.lab.plans.plan import HelpPlan, TopologyPlan
 from sa_atp.lab.policies import settings
-from sa_atp.net.communicator import connect
+from sa_atp.net.connecting import connect
 from sa_atp.protocol.packets.mtu import most_lanes
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numba.core import event
 from sa_atp.net.loop import compiled
-from sa_atp.net.communicator import connect
+from sa_atp.net.connecting import connect
 
 class Heard(event.Listener):
     names = []

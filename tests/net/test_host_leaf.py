@@ -25,9 +25,10 @@ from sa_atp.lab.backends.mininet.layout import HostNode, LinkQuality, NetworkLay
 from sa_atp.lab.backends.mininet.network import MininetNetwork
 from sa_atp.lab.runs.processes import Group, Process
 from sa_atp.net import job_status
-from sa_atp.net.communicator import Communicator, parse_address
+from sa_atp.net.communicator import Communicator
 from sa_atp.net.host_leaf import for_rank
 from sa_atp.net.host_leaf.meeting import Meeting, Ports
+from sa_atp.net.sockets.addresses import parse_address
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.client import P4RuntimeClient

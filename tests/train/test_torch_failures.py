@@ -11,7 +11,7 @@ from rank_pool import Rank, RankEndedError, tell
 
 from sa_atp.ddp import SaAtpState
 from sa_atp.lab.runs.processes import Group
-from sa_atp.net.communicator import connect
+from sa_atp.net.connecting import connect
 from sa_atp.protocol.job.errors import RefusedError
 
 READY_TIMEOUT_S = 120.0

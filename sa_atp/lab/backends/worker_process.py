@@ -33,7 +33,8 @@ from sa_atp.lab.runs.tasks import (
     plan_of,
     straggler_pattern,
 )
-from sa_atp.net.communicator import Communicator, connect
+from sa_atp.net.communicator import Communicator
+from sa_atp.net.connecting import connect
 from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.loop.compiled import connection_kernels, pair_kernels, socket_kernels
 from sa_atp.steps.device import Device

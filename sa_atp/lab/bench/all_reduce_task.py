@@ -12,7 +12,7 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.backends import gloo, worker_process
 from sa_atp.lab.bench import stations
-from sa_atp.net.communicator import connect
+from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import connection_kernels
 
 WARM_UP = 3  # sums before the measurement: connections, windows, scales, memory

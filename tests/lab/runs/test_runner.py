@@ -20,7 +20,7 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.processes import Group
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
-from sa_atp.net.communicator import connect
+from sa_atp.net.connecting import connect
 
 
 def small(*overrides: str) -> Plan:
