@@ -24,7 +24,7 @@ case "$1 $2" in
     bench\\ help) case "$*" in *--cost*) set -- "$@" --only "8 workers" ;; *) set -- "$@" --only "10G, one slow" ;; esac ;;
     bench\\ loss) set -- "$@" --mbytes 0.1 ;;
     bench\\ scale) set -- "$@" --workers 4 --steps 5 ;;
-    bench\\ switch) set -- "$@" --packets 4096 ;;
+    bench\\ switch) set -- "$@" --lanes 64 --packets 4096 ;;
     soak\\ *) set -- "$@" --minutes 0.05 ;;
     map\\ *) set -- "$@" --seeds 1 --set run.steps=2 ;;
     explain-help\\ *) set -- explain-help "$2" 1 ;;

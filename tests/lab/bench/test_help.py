@@ -53,7 +53,7 @@ def test_written_files_can_be_read(tmp_path: Path) -> None:
 
 @pytest.mark.minutes
 def test_help_does_no_harm_in_settings_drawn_at_random() -> None:
-    rows = list(measure(draw_settings(6, 2), jobs=2))
+    rows = list(measure(draw_settings(3, 2), jobs=2))
     assert [row for row in rows if row.sums_wrong or row.does_harm] == []
 
 
