@@ -120,6 +120,7 @@ class Nursery:
         """
         request = {
             "arguments": arguments, "imports": imports, "environment": environment, "folder": os.getcwd(),
+            "by": os.getpid(),
         }  # fmt: skip
         status, status_end = os.pipe()
         ends, stdin, stdout = [status_end], None, None

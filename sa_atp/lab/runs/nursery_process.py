@@ -90,6 +90,10 @@ def _become(request: dict[str, Any], files: list[int], parent: int) -> NoReturn:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != parent:
         os._exit(1)
+    with contextlib.suppress(ImportError):
+        from sa_atp.net.watching import door
+
+        door.note_parent(request["by"])
     for at, each in enumerate(files[:3]):
         os.dup2(each, at)
     for each in files:

@@ -32,6 +32,19 @@ T = TypeVar("T")
 Telling = Callable[[], Told]
 
 
+_started_by: list[int] = []
+
+
+def note_parent(number: int) -> None:
+    """Notes which process had this one started, where that is not the one that has forked it."""
+    _started_by[:] = [number]
+
+
+def parent() -> int:
+    """The process that has started this one, or had it started."""
+    return _started_by[0] if _started_by else os.getppid()
+
+
 def folder() -> Path | None:
     """The folder of this user's doors; it may not exist yet. None: there are no doors."""
     chosen = os.environ.get(VARIABLE)

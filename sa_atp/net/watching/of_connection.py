@@ -3,6 +3,7 @@
 import os
 
 from sa_atp.net.helping import Helping
+from sa_atp.net.watching import door
 from sa_atp.net.watching.states import ConnectionState
 from sa_atp.protocol.rank.worker import Worker
 
@@ -17,7 +18,7 @@ def of_connection(worker: Worker, helping: Helping, connected_us: int, *, shares
         rank=member.rank,
         world_size=member.world_size,
         process=os.getpid(),
-        parent=os.getppid(),
+        parent=door.parent(),
         connected_us=connected_us,
         steps=worker.begun if member.seats else waits.counted,
         sums=worker.begun,

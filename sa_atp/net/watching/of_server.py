@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
+from sa_atp.net.watching import door
 from sa_atp.net.watching.states import JobState, RankState, ServerState
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.datagrams import Address
@@ -22,7 +23,7 @@ def of_server(server: ParameterServer, address: Address, switches: Sequence[str]
     return ServerState(
         address="{}:{}".format(*address),
         process=os.getpid(),
-        parent=os.getppid(),
+        parent=door.parent(),
         switches=list(switches),
         slots=server.settings.slots if switches else 0,
         malformed=server.malformed,

@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from sa_atp.net.switch_process.process import SwitchLoop
+from sa_atp.net.watching import door
 from sa_atp.net.watching.states import DropState, PortState, SwitchState
 from sa_atp.switches.control.events import COUNTER, EVENTS_A_JOB, Event
 from sa_atp.switches.embedded.errors import EntryError
@@ -22,7 +23,7 @@ def of_switch(loop: SwitchLoop, grpc: str) -> SwitchState:
     return SwitchState(
         grpc=grpc,
         process=os.getpid(),
-        parent=os.getppid(),
+        parent=door.parent(),
         device_id=loop.device.device_id,
         running_us=loop.now_us(),
         ports=[PortState(number=number, name=port.describe()) for number, port in loop.ports.items()],
