@@ -16,6 +16,7 @@ from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import digits, duration, factor, in_words, number, percent, plural, policy_name, situation
 from sa_atp.lab.runs.records import RunResult
 
+OPPOSITE = 0.02  # a median that differs by less says nothing against the mean
 BUSY = 0.5  # share of the cores; emulated devices that want more are often late
 
 
@@ -240,7 +241,7 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
         expected = result.plan.run.steps * result.plan.run.repetitions * result.plan.job.jobs
         if 0 < each["iterations"] < expected:
             doubt.append(f"{names[policy]}: {each['iterations']} of {expected} iterations were recorded.")
-    doubt += _busy(result) + _of_chance(result)
+    doubt += _of_medians(summary) + _busy(result) + _of_chance(result)
     missing = [policy_name(policy) for policy in result.plan.run.policies if policy not in summary["policies"]]
     if missing:
         doubt.append(f"No data of {join(missing)}.")
@@ -253,6 +254,26 @@ def remarks(result: RunResult, summary: dict[str, Any]) -> list[Remark]:
     if str(result.manifest.get("commit") or "").endswith("+changes"):
         doubt.append("The source tree had uncommitted changes: the commit alone does not reproduce this run.")
     return [Remark("wrong", text) for text in wrong] + [Remark("doubt", text) for text in doubt]
+
+
+def _of_medians(summary: dict[str, Any]) -> list[str]:
+    """A warning for each policy whose median iteration says the opposite of its mean, which the titles go by."""
+    compared = summary["comparison"]
+    baseline, found = compared["baseline"], []
+    for policy, verdict in compared["verdict"].items():
+        if verdict not in ("shorter", "longer"):
+            continue
+        mine, theirs = (summary["policies"][each]["iteration_time_s"]["p50"] for each in (policy, baseline))
+        if not mine or not theirs:
+            continue
+        reduction = 1 - mine / theirs
+        if abs(reduction) >= OPPOSITE and (reduction > 0) != (verdict == "shorter"):
+            opposite = "longer" if verdict == "shorter" else "shorter"
+            found.append(
+                f"{policy_name(policy)}: its mean iteration is {verdict} than {policy_name(baseline)}'s, but its median "
+                f"is {percent(abs(reduction))} {opposite}: few iterations decide the mean."
+            )
+    return found
 
 
 def _why_faster(policy: str) -> str:

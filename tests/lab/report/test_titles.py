@@ -185,6 +185,21 @@ def test_waiting_shares_and_stragglers_are_true(result: RunResult) -> None:
         assert len({worker for each in text._slow_workers(result).values() for worker in each}) > 1
 
 
+def test_a_median_that_says_the_opposite_of_the_mean_is_told() -> None:
+    took = {"atp": [0.1] * 9 + [2.0], "sa-atp": [0.12] * 10, "boa": [0.1] * 10}
+    plan = Plan(run=RunPlan(policies=tuple(took), steps=10, warm_up=0), topology=TopologyPlan(workers=3))
+    runs = []
+    for name, each in took.items():
+        ends = [sum(each[: step + 1]) for step in range(10)]
+        records = [iteration(s, w, each[s], end_s=ends[s]) for s in range(10) for w in range(3)]
+        runs.append(PolicyRun(name, 0, records, sums_checked=1))
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {"cpus": 2}, runs)
+    said = [plain(each.text) for each in findings.remarks(result, summarise(result)) if "median" in each.text]
+    assert said == [
+        "SA-ATP: its mean iteration is shorter than ATP's, but its median is 20 % longer: few iterations decide the mean.",
+    ]
+
+
 def test_a_policy_that_is_better_than_sa_atp_is_named() -> None:
     plan = Plan(run=RunPlan(policies=("atp", "sa-atp", "falcon"), steps=2, warm_up=0), topology=TopologyPlan(workers=1))
     runs = []
