@@ -33,6 +33,8 @@ class WorkerShare:
     """Micro-batches that it contributed of other shards."""
     unused: float
     """Micro-batches that it computed in vain."""
+    samples: float
+    """Samples of its shard; 0: not recorded."""
     slowdown: float
     """Largest slow-down of its device."""
     slow_steps: float
@@ -271,6 +273,7 @@ def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerSha
         own=sum(r.micro_batches for r in rows) / n,
         helped=sum(r.helped for r in rows) / n,
         unused=sum(r.unused for r in rows) / n,
+        samples=sum(r.samples for r in rows) / n,
         slowdown=max(r.slowdown for r in rows),
         slow_steps=sum(r.slowdown > 1 or p > 0 for r, p in zip(rows, paused, strict=True)) / n,
     )

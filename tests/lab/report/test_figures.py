@@ -9,13 +9,14 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
+from sa_atp.lab.plans.plan import Plan, RunPlan, TopologyPlan
 from sa_atp.lab.report.drawing import figures, style
 from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
 from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
-from sa_atp.lab.runs.records import RunResult
+from sa_atp.lab.runs.records import PolicyRun, RunResult
 
 from . import synthetic
-from .cases import CASES
+from .cases import CASES, iteration
 
 pytest.importorskip("matplotlib")
 
@@ -230,3 +231,15 @@ def test_the_same_figure_gives_the_same_file(suffix: str, tmp_path: Path) -> Non
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
     begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
     assert all(path.read_bytes().startswith(begins) for path in first)
+
+
+def test_where_shards_differ_their_samples_are_shown() -> None:
+    (kind,) = (each for each in FIGURES if each.name == "who_did_what.png")
+    plan = Plan(run=RunPlan(policies=("atp", "boa"), steps=2, warm_up=0), topology=TopologyPlan(workers=2))
+    runs = [
+        PolicyRun(name, 0, [iteration(step, w, 1.0, samples=samples[w]) for step in range(2) for w in range(2)])
+        for name, samples in (("atp", (64, 64)), ("boa", (96, 32)))
+    ]
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {"cpus": 2}, runs)
+    said = [text for text, _ in texts(drawn(kind, result)) if re.match(r"[0-9.]+ own", text)]
+    assert said == ["2.0 own", "2.0 own", "2.0 own (96 samples a shard)", "2.0 own (32 samples a shard)"]

@@ -369,13 +369,15 @@ def _policy_title(policy: PolicyStats) -> str:
 
 
 def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: FigureLayout) -> None:
-    """Notes at the right: each worker's micro-batches per step."""
+    """Notes at the right: each worker's micro-batches per step, and where shards differ their samples."""
+    differ = len({round(worker.samples) for worker in workers}) > 1
     for y, worker in enumerate(workers):
         if layout.is_narrow:
             text = f"{worker.own:.1f}" + (f" + {worker.helped:.1f}" if worker.helped else "")
             text += f" ({worker.unused:.1f})" if worker.unused else ""
         else:
-            text = f"{worker.own:.1f} own" + (f" + {worker.helped:.1f} helped" if worker.helped else "")
+            text = f"{worker.own:.1f} own" + (f" ({worker.samples:.0f} samples a shard)" if differ else "")
+            text += f" + {worker.helped:.1f} helped" if worker.helped else ""
             text += f", {worker.unused:.1f} unused" if worker.unused else ""
         axes.annotate(text, (1, y), (4, 0), xycoords=("axes fraction", "data"), textcoords="offset points",
                       va="center", size=size, color=style.FAINT)  # fmt: skip
