@@ -10,7 +10,9 @@ from sa_atp.net.loop.compiled import plan_kernels
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import NEVER_US
+from sa_atp.protocol.help.ledger import Ledger, WorkerReport
 from sa_atp.protocol.help.plan import PLAIN, Machine
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.records import Records
 
 TIME_US = st.integers(0, 1000)
@@ -77,3 +79,39 @@ def test_compiled_kernels_decide_as_plain_ones(known: list[Belief], data: st.Dat
 def test_a_machine_is_given_to_the_planner_field_by_field() -> None:
     found = [Machine(0, 10, held=10), Machine(0, 12, held=10)]
     assert plan.make(found, kernels=plan_kernels()) == plan.make(found)
+
+
+LONGEST_US, HEAVIEST = 1 << 40, 1 << 30  # of a report (packets/help_messages.py)
+SPANS_US = st.one_of(st.integers(0, 300_000), st.sampled_from((0, 1, LONGEST_US)))
+REPORTS = st.builds(
+    WorkerReport, took_us=SPANS_US, spent_us=SPANS_US, answer_us=SPANS_US, sent_us=SPANS_US,
+    weight=st.sampled_from((1, 2, HEAVIEST)),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), REPORTS), min_size=1, max_size=12), st.data())
+def test_ledgers_answer_alike_whatever_workers_report(
+    said: list[tuple[int, int, WorkerReport]], data: st.DataObject
+) -> None:
+    ranks, pieces = 4, 3
+    plain, compiled = (Ledger(ranks, pieces, HelpGrade.STEAL, kernels) for kernels in (PLAIN, plan_kernels()))
+    now_us = 0
+    for number, (rank, what, report) in enumerate(said):
+        now_us += data.draw(st.integers(0, 100_000))
+        step, answers = number // 4, list[object]()
+        if what == 0:
+            begun, held = sorted(data.draw(st.tuples(st.integers(0, pieces), st.integers(0, pieces))))
+            since_us = data.draw(st.one_of(st.none(), SPANS_US))
+            answers += [each.claim(step, rank, begun, held, since_us, report, now_us) for each in (plain, compiled)]
+        elif what == 1:
+            busy_us = data.draw(SPANS_US)
+            answers += [
+                each.ask(step, rank, (1 << ranks * pieces) - 1, report, busy_us, now_us) for each in (plain, compiled)
+            ]
+            assert plain.ask_again_us(step, rank, now_us) == compiled.ask_again_us(step, rank, now_us)
+        else:
+            for each in (plain, compiled):
+                each.idle(step, rank, report, now_us)
+        assert answers[:1] == answers[1:]
+        assert plain.advice(rank) == compiled.advice(rank)
+        assert plain.to_revoke == compiled.to_revoke

@@ -5,6 +5,7 @@ A worker that follows it saves questions and answers; correctness does not depen
 
 from collections.abc import Sequence
 
+from sa_atp.protocol.help.believing import LONGEST_US
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Machine, Plan
 from sa_atp.protocol.help.planning import piece_us
 from sa_atp.protocol.help.progress import Worker
@@ -71,7 +72,7 @@ class Advice:
         """A worker as the planner sees it at the beginning of the next step."""
         worker = self._workers[rank]
         return Machine(
-            unit_us=worker.unit_us or 0.0,
+            unit_us=min(worker.unit_us or 0.0, LONGEST_US / worker.weight),
             weight=worker.weight,
             held=self._micro_batches,
             told_us=worker.answer_us,

@@ -1,4 +1,4 @@
-"""What follows from a belief at some time, for Python and for compiled code. (protocol section 10.3)
+"""Functions that tell what follows from beliefs at a time, which run as Python and compiled. (protocol section 10.3)
 
 Functions over beliefs (belief.py) and machines (plan.py), either objects or records: net/loop/compiled.py compiles them.
 All times are microseconds.
@@ -10,11 +10,12 @@ LEAST_POLL_US = 6_000  # between two offers of a leader for which there is no wo
 POLL_LATER = 0.125  # share of a worker's lateness until the next offer because of it
 REPEATED = 2  # a lost report is repeated after so many times an answer's time (job/requests.py)
 NEVER_US = 1 << 50
+LONGEST_US = 1 << 40  # of a micro-batch, whatever workers report: 64 bits have room for any step's
 
 
 def expected_us(b: Any, shard: Any) -> int:
     """The expected time of a worker for a micro-batch. Args: shard: the belief about the shard's own worker."""
-    return max(1, int(b.each_us * shard.weight / b.weight))
+    return int(max(1.0, min(b.each_us * shard.weight / b.weight, float(LONGEST_US))))
 
 
 def held_until_us(b: Any, now_us: int) -> int:

@@ -1,4 +1,4 @@
-"""The search for the plan of a step, for Python and for compiled code. (protocol section 10.3)
+"""Functions that find the plan of a step, which run as Python and compiled. (protocol section 10.3)
 
 Functions over machines (plan.py), either objects or records: net/loop/compiled.py compiles them. All times are
 microseconds.
@@ -136,11 +136,11 @@ def own_by(m: Any, end_us: float) -> int:
     latest_us = end_us - m.link_us
     if m.link_free_us > latest_us:
         return 0
-    count = min(m.held, max(0, int((latest_us - m.free_us) // piece_us(m))))
+    count = int(min(float(m.held), max(0.0, (latest_us - m.free_us) // piece_us(m))))
     if count < m.held or not m.open:
-        return int(count)
+        return count
     begin_us = max(m.free_us + m.held * piece_us(m), m.told_us)
-    return int(count + min(m.open, max(0, int((latest_us - begin_us) // piece_us(m)))))
+    return count + int(min(float(m.open), max(0.0, (latest_us - begin_us) // piece_us(m))))
 
 
 def own_done_us(m: Any, count: int) -> float:

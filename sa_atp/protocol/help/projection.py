@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import NEVER_US, REPEATED
+from sa_atp.protocol.help.believing import LONGEST_US, NEVER_US, REPEATED
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Machines
 from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.records import Records
@@ -72,7 +72,7 @@ class Projection:
         """What is believed of a worker in a step."""
         worker, course = self._workers[rank], state.courses[rank]
         measured_us, held, is_idle = self.measured_us(state, rank), state.held(rank), course.idle_us is not None
-        each_us = (self.typical_us(rank) or 0) if measured_us is None else measured_us
+        each_us = min((self.typical_us(rank) or 0.0) if measured_us is None else measured_us, LONGEST_US)
         link_us, due_us = self.link_us(rank), self._due_us(state, rank, int(each_us), held)
         own_us = 0 if course.joins_lot or course.idle_us is None or not held else course.idle_us + link_us
         is_old = worker.waited_us is not None and state.number - worker.newest_step >= BEHIND
@@ -110,7 +110,7 @@ class Projection:
         return state.courses[rank].micro_batch_us or self._workers[rank].micro_batch_us
 
     def duration(self, state: Step, rank: int) -> int:
-        """The same in whole microseconds; 0: nothing is measured."""
+        """`measured_us` in whole microseconds; 0: nothing is measured."""
         return int(self.measured_us(state, rank) or 0)
 
     def least_us(self, rank: int) -> int:
