@@ -1,4 +1,4 @@
-"""Steps whose gradients travel in half the bytes: a host around another one, which packs and unpacks them.
+"""Gradients in half the bytes: `PairingHost` wraps the host of a worker's steps, packs contributions and unpacks sums.
 
 Without help a worker's micro-batches are added up first, as float32, and travel as one contribution, with error feedback.
 With help each micro-batch is a contribution, which is rounded alike by its owner and by whoever computes it for the owner:
@@ -13,7 +13,6 @@ import numpy as np
 
 from sa_atp.basics.arrays import Integers, Values
 from sa_atp.net.promise import add_inline_callback
-from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.pairs import Packing, PairCodec, PairKernels
@@ -82,35 +81,9 @@ class PairedSum:
             raise NonFiniteError(self.inner.operation, map(of, bad), 0, self._codec.values - 1)
         return out
 
-    # --- of the sum of what travels -----------------------------------------------------------------------------------
-
-    @property
-    def missing_bits(self) -> int | None:
-        found: int | None = self.inner.missing_bits
-        return found
-
-    @property
-    def progress(self) -> SendProgress | None:
-        found: SendProgress | None = self.inner.progress
-        return found
-
-    @property
-    def overtaken(self) -> bool:
-        return bool(self.inner.overtaken)
-
-    @property
-    def sending(self) -> tuple[tuple[int, int], ...]:
-        found: tuple[tuple[int, int], ...] = self.inner.sending
-        return found
-
-    @property
-    def sent_share(self) -> float:
-        return float(self.inner.sent_share)
-
-    @property
-    def finished(self) -> Any:
-        """The sum as integers; see net.session.Sum."""
-        return self.inner.finished
+    def __getattr__(self, name: str) -> Any:
+        """The rest is that of the sum of what travels: missing_bits, progress, overtaken, sending, sent_share, finished."""
+        return getattr(self.inner, name)
 
 
 class PairingHost:

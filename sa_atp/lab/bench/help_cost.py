@@ -26,18 +26,18 @@ class HelpCost:
     step_ms: float
     """Mean time of a step, in virtual time."""
     questions: float
-    """Of all workers to the ledger, per step."""
+    """Requests of all workers to the ledger, per step."""
     answer_us: float
     """Processor time of an answer."""
 
     @property
     def share(self) -> float:
-        """Of a core, as long as steps follow one another."""
+        """The share of a core that answers take while steps follow one another."""
         return self.questions * self.answer_us / (1000 * self.step_ms)
 
 
 def settings() -> list[HelpSetting]:
-    """By number of workers and pattern of stragglers."""
+    """The settings that are measured: numbers of workers, and patterns of stragglers."""
     found = []
     for workers in WORKERS:
         for name, pattern in STRAGGLERS.items():
@@ -54,7 +54,7 @@ def settings() -> list[HelpSetting]:
 
 
 def measure(setting: HelpSetting, progress: Progress) -> HelpCost:
-    """Raises: SaAtpError."""
+    """Runs the steps of a setting, and measures the ledger's answers. Raises: SaAtpError."""
     progress(setting.name)
     plan = setting.plan
     with timed_answers() as times_ns:

@@ -1,4 +1,4 @@
-"""Processes that need not import anything: a process that has done so forks them. (nursery_process.py)
+"""Starts processes by forking them from one that has imported all that they need, a *nursery*. (nursery_process.py)
 
 A switch, a parameter server and the workers of a run import much the same, and load the same compiled kernels. One process
 does that for all of them; each then begins within milliseconds. It is started when it is first used, and ends with us.
@@ -17,7 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-PASSING = frozenset({"PYTEST_CURRENT_TEST"})  # variables that mean nothing to what is imported
+UNIMPORTANT = frozenset({"PYTEST_CURRENT_TEST"})  # variables that imported modules do not read
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # the processes of a run share the cores
 ROOM = 500 * "."  # for command lines, as `ps` shows them
 MOST_KEPT = 2  # nurseries for other variables
@@ -141,6 +141,10 @@ class Nursery:
         self._children.append(Child(status, stdin, stdout))
         return self._children[-1]
 
+    def is_alive(self) -> bool:
+        """Whether it can fork; it may have been killed."""
+        return self._process.poll() is None
+
     def is_used(self) -> bool:
         """Whether a process that it has forked still runs."""
         return any(each.poll() is None for each in self._children)
@@ -156,8 +160,10 @@ _kept: dict[tuple[int, frozenset[tuple[str, str]]], Nursery] = {}
 
 def nursery_for(tie: Sequence[str], environment: Mapping[str, str]) -> Nursery:
     """The nursery of this process for these variables. Raises: OSError: it cannot be started."""
-    known = frozenset((name, value) for name, value in environment.items() if name not in PASSING | set(ONE_THREAD))
+    known = frozenset((name, value) for name, value in environment.items() if name not in UNIMPORTANT | set(ONE_THREAD))
     key = os.getpid(), known
+    if key in _kept and not _kept[key].is_alive():
+        _kept.pop(key).close()
     if key not in _kept:
         unused = [each for each, kept in _kept.items() if not kept.is_used()]
         for each in unused[: max(0, len(_kept) + 1 - MOST_KEPT)]:

@@ -1,8 +1,8 @@
 """The process that imports once what the processes of a run import, and forks one for each request.
 
 It is started by nursery.py, with the descriptor of a socket as its first argument, and room for the command lines of its
-children as its second. A request is a message of JSON with four
-descriptors: standard input, output and error of the new process, and a pipe for its number and its status.
+children as its second. A request is a message of JSON with four descriptors: standard input, output and error of the new
+process, and a pipe for its number and its status.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    _call(sys.executable, "-m", "sa_atp.lab.runs.nursery_process")
+    _show_as(sys.executable, "-m", "sa_atp.lab.runs.nursery_process")
     _preload()
     gc.collect()
     gc.freeze()  # memory that is shared stays shared
@@ -107,13 +107,13 @@ def _become(request: dict[str, Any], files: list[int], parent: int) -> NoReturn:
     os.chdir(request["folder"])
     sys.path[0] = request["folder"]
     module, *_ = sys.argv[:] = request["arguments"]
-    _call(sys.executable, "-m", *sys.argv)
+    _show_as(sys.executable, "-m", *sys.argv)
     sys.modules.pop(module, None)
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     sys.exit()
 
 
-def _call(*command: str) -> None:
+def _show_as(*command: str) -> None:
     """Shows a command line in place of this process's own, in `ps` and /proc/PID/cmdline, as far as there is room."""
     start, end = (int(each) for each in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:47])
     room = end - start

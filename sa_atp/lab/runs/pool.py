@@ -25,9 +25,9 @@ def pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _begin(block: Connection) -> None:
-    """Prepares a process of the pool: Ctrl-C is its parent's, and it ends when its block or its parent has, however it did.
+    """Prepares a process of the pool to ignore Ctrl-C, which its parent handles, and to end with the block or the parent.
 
-    A pool's own processes go on otherwise, and then wait for more work for ever.
+    Without that, the processes of a pool outlive a parent that is killed, and wait for more work for ever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(block,), daemon=True).start()

@@ -53,7 +53,7 @@ class Belief:
     held: int = 0
     """Micro-batches of its own shard, from the first on, that it owns."""
     begun: int = 0
-    """Those that it had begun at its newest report."""
+    """Micro-batches of its own shard that it had begun at its newest report."""
     free: int = 0
     """Micro-batches of its shard without an owner."""
     is_idle: bool = False
@@ -79,7 +79,7 @@ class Belief:
     link_us: int = 0
     """For how long a contribution keeps its link busy."""
     slow_link_us: int = 0
-    """The same, where the link is slow; 0: it is not."""
+    """`link_us` of a slow link; 0: the link is not slow."""
     link_free_us: int = 0
     """When what it has computed has left its link."""
     answer_us: int = 0

@@ -190,11 +190,12 @@ class Step:
     beliefs: list[Belief] = field(default_factory=list)
     """What is believed of each worker, by rank, as far as there is no news (Projection.beliefs)."""
     records: Records | None = None
-    """The same for compiled kernels."""
+    """The beliefs as records, for compiled kernels; None: kernels are not compiled."""
     news: set[int] = field(default_factory=set)
     """Ranks of which something was heard, or decided, since what is believed of them was worked out."""
     unmeasured: set[int] = field(default_factory=set)
-    """Ranks without a measured speed: what is believed of them changes with the others' reports."""
+    """Ranks whose speed is not measured yet. Each is believed to be as fast as the median rank, so what is believed of it
+    changes with the reports of others."""
 
     @classmethod
     def begin(cls, world_size: int, micro_batches: int, now_us: int, number: int = 1) -> "Step":

@@ -37,7 +37,7 @@ def magnitudes(values: Any, block: int, codes: Any) -> None:
 
 
 def pack(values: Any, units: Any, block: int, base: int, most: int, seed: Any, keep: bool, lanes: Any) -> None:
-    """Rounds values to multiples of their block's unit, and writes them two in a lane.
+    """Rounds each value to a multiple of its block's unit, and writes two values into each lane.
 
     Args:
         values: float32[values]. units: float64[blocks]; 0: the block travels as zeros.

@@ -86,6 +86,7 @@ def test_without_its_nursery_a_process_ends() -> None:
         kept._process.kill()
         with pytest.raises(ProcessError, match="SIGKILL"):
             process.line(WAIT_S)
+        assert start(group, environment={"A_NURSERY": "of its own"}).answer(WAIT_S)["loaded"], "there is another one"
 
 
 def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:

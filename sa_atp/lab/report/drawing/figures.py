@@ -369,7 +369,7 @@ def _policy_title(policy: PolicyStats) -> str:
 
 
 def _micro_batches(axes: "Axes", workers: list[WorkerShare], size: float, layout: FigureLayout) -> None:
-    """Notes at the right: each worker's micro-batches per step, and where shards differ their samples."""
+    """Writes each worker's micro-batches per step beside its bar, and the samples of its shard where shards differ."""
     differ = len({round(worker.samples) for worker in workers}) > 1
     for y, worker in enumerate(workers):
         if layout.is_narrow:
