@@ -243,7 +243,7 @@ def test_a_full_window_asks_again_though_older_results_come() -> None:
     under_way.in_flight += 1000
     worker.window.network = 16.0
     asked = len(leader.asked_us)
-    for local in range(leader.first, leader.first + 20):
+    for local in range(leader.first, leader.first + 40):
         leader.result(local)
         leader.run(300)
     assert len(leader.asked_us) > asked

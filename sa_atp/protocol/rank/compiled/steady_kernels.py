@@ -271,7 +271,10 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     # Sender.contributions, ContributionGroup.take
     in_window = int(flow.window.network) - in_network(flow.under_way)
     if in_window <= 0:
-        return -1 if is_answer_late(flow.asking, flow.round_trip, now_us) else 0
+        late = is_answer_late(
+            flow.asking, flow.round_trip, flow.window, flow.under_way.in_flight, flow.waiting, False, now_us
+        )
+        return -1 if late else 0
     at_most = min(at_most, in_window)
     first = flow.fresh_first
     if first >= flow.fresh_end:

@@ -9,7 +9,7 @@ from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
 from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
 
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
-MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use
+MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use: slots are full, and results come
 
 
 def on_fresh_results(
@@ -53,14 +53,25 @@ def is_due_while_results_flow(
     """
     if asking.behind > out or network < int(window.network):
         return False
-    # with the slots full as well, nothing more may leave whatever has arrived
-    is_full = in_flight >= max(int(window.slots), LEAST_QUESTIONS)
-    return lossy or not is_full or now_us - asking.asked_us >= MEASURE_EVERY_US
+    return lossy or not is_full(window, in_flight) or now_us - asking.asked_us >= MEASURE_EVERY_US
 
 
-def is_answer_late(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:
-    """Whether the newest question, or its answer, is lost."""
-    return now_us - asking.asked_us > answer_us(round_trip)
+def is_full(window: Window, in_flight: int) -> bool:
+    """Whether all slots are taken: then nothing more may leave, whatever an answer says of the network."""
+    return in_flight >= max(int(window.slots), LEAST_QUESTIONS)
+
+
+def is_answer_late(
+    asking: "Asking", round_trip: RoundTrip, window: Window, in_flight: int, waiting: int, lossy: bool, now_us: int
+) -> bool:
+    """Whether the newest question, or its answer, is lost; or while nothing may leave, none was asked for long.
+
+    Args: in_flight: fragments; waiting: those whose answers are waited for.
+    """
+    late_us = answer_us(round_trip)
+    if waiting == 0 and not lossy and is_full(window, in_flight) and results_flow(asking, round_trip, now_us):
+        late_us = max(late_us, MEASURE_EVERY_US)
+    return now_us - asking.asked_us > late_us
 
 
 def room_for_questions(window: Window, waiting: int) -> int:

@@ -200,7 +200,8 @@ class Recovery:
 
         Args: operations: the operations that are not done, in order.
         """
-        if not is_answer_late(self.asking, self._round_trip, now_us):
+        lossy, in_flight = is_lossy(self.asking, self._under_way), self._under_way.in_flight
+        if not is_answer_late(self.asking, self._round_trip, self._window, in_flight, self.waiting, lossy, now_us):
             return
         for operation in operations:
             oldest = operation.oldest_pending()
