@@ -319,24 +319,30 @@ class Driver:
 
     def _handle(self, readable: Sequence[int]) -> None:
         """Args: readable: descriptors at which there is something, or was."""
-        received = self._take(readable)
-        self._serve()
+        received, is_called = self._take(readable), bool(self._calls)
+        may_flow = self.steady is not None and (received > 0 or is_called)
+        self._serve(contributions=not may_flow)  # which leave first if a stream flows, and else below
         if self._is_over():
+            self._flush_what_is_owed()
             return
         pause_s = self._pause_s(received)
-        while received and self.steady is not None and not (self._calls or self._stop or self._is_over()):
+        while may_flow and self.steady is not None and not (self._calls or self._stop or self._is_over()):
             left = self.steady.run(self._pacer, self._coalescing, pause_s, self._resume_us, owes=self._owes)
             if left is None:
                 break
             if left:
                 self.connection.receive(left, now_us())
-            self._serve(contributions=False)  # which leave first if it goes on, and else below
+            self._serve(contributions=False)
             pause_s = 0.0
-        if self._owes:
-            self._flush()
-            self._due_us = self._next_due_us()
+        self._flush_what_is_owed()
         if pause_s:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
+
+    def _flush_what_is_owed(self) -> None:
+        if self._owes:
+            self._flush()
+            self._owes = False
+            self._due_us = self._next_due_us()
 
     def _pause_s(self, received: int) -> float:
         """Returns how long datagrams may gather now. Args: received: how many the last look at the socket brought."""

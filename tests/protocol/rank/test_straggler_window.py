@@ -14,8 +14,7 @@ from sa_atp.protocol.packets.header import HEADER, first_byte, headers, lanes_of
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.events import WaitingFor
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW, MIN_WINDOW
-from sa_atp.protocol.rank.recovery.asking import LEAST_QUESTIONS
-from sa_atp.protocol.rank.recovery.recovery import QUESTIONS_A_WINDOW
+from sa_atp.protocol.rank.recovery.asking import LEAST_QUESTIONS, QUESTIONS_A_WINDOW
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline

@@ -27,11 +27,14 @@ from sa_atp.protocol.rank.recovery.asking import (
     late_before_us,
     on_fresh_results,
     on_left_by_answer,
+    question_every,
     results_flow,
     room_for_questions,
+    unasked,
+    until_question,
     waits_for_answers,
 )
-from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, on_taken
+from sa_atp.protocol.rank.sums.progress import NEVER, Progress, Transmissions, fly, on_taken
 from sa_atp.protocol.rank.sums.under_way import UnderWay, gather_at_most, in_network
 
 MOST_ASKED, MOST_GAPS = 256, 256
@@ -55,7 +58,7 @@ class Flow:
     fresh_end: int = 0
     """What may be sent for the first time."""
     sending_last_us: int = 0
-    """When the group's newest transmission left, see ContributionGroup.on_sent."""
+    """When the group's newest transmission left, see ContributionGroup.on_sent; NEVER: none has."""
     data_fragments: int = 0
     size: int = 0
     """Bytes of a fragment."""
@@ -92,6 +95,8 @@ class Flow:
     """Fragments of which an answer is waited for."""
     last_asked: int = 0
     """The last fragment that has ever been asked for."""
+    asks_when_left: bool = False
+    """Whether a question that the rules ask may have to follow the last contribution."""
     others_wait: bool = False
     """Whether questions wait for an answer that are not in State.asked."""
     gaps: int = 0
@@ -275,19 +280,22 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
             flow.asking, flow.round_trip, flow.window, flow.under_way.in_flight, flow.waiting, False, now_us
         )
         return -1 if late else 0
+    flows = results_flow(flow.asking, flow.round_trip, now_us)
+    if not flows:
+        at_most = min(at_most, until_question(flow.asking, flow.window, flow.under_way))
     at_most = min(at_most, in_window)
     first = flow.fresh_first
     if first >= flow.fresh_end:
-        return 0
+        return -1 if flow.asks_when_left and not flows else 0
     if first < flow.group.high:
         return -1
     room = min(at_most, int(flow.window.slots) - flow.under_way.in_flight)
     end = min(flow.fresh_end, first + room, flow.window.slot_count + low)
     if end <= first:
         return 0
-    if not results_flow(flow.asking, flow.round_trip, now_us):
-        return -1  # questions say what arrives
-    is_gap = now_us - flow.sending_last_us > answer_us(flow.round_trip)
+    if end == flow.fresh_end and flow.asks_when_left and not flows:
+        return -1
+    is_gap = flow.sending_last_us == NEVER or now_us - flow.sending_last_us > answer_us(flow.round_trip)
     if is_gap and flow.gaps >= gaps.shape[0]:
         return -1
     for local in range(first, end):
@@ -297,7 +305,11 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     # Recovery.on_sent; a stream flows only where nothing was lost lately
     in_flight, out = flow.under_way.in_flight + count, flow.under_way.out
     network = min(flow.under_way.sent + count - out, in_flight)
-    if is_due_while_results_flow(flow.asking, flow.window, in_flight, network, out, False, now_us):
+    if flows:
+        is_due = is_due_while_results_flow(flow.asking, flow.window, in_flight, network, out, False, now_us)
+    else:
+        is_due = unasked(flow.asking, flow.under_way.sent + count, out) >= question_every(flow.window)
+    if is_due:
         # Recovery._ask_behind; which question about a fragment it is the rules know, if it is not the first
         if flow.asked >= asked.shape[0] or end - 1 <= flow.last_asked or question.size < 4:
             return -1

@@ -8,6 +8,7 @@ from sa_atp.protocol.rank.pace.window import Window, on_left, on_results
 from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions
 from sa_atp.protocol.rank.sums.under_way import UnderWay, acknowledge_up_to
 
+QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
 LEAST_QUESTIONS = 32  # about late fragments may be on their way, or as many as the window has fragments
 MEASURE_EVERY_US = 10_000  # the round trip, where questions have no other use: slots are full, and results come
 
@@ -42,6 +43,21 @@ def results_flow(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:
 def is_lossy(asking: "Asking", under_way: UnderWay) -> bool:
     """Something was lost among the latest transmissions."""
     return under_way.sent < asking.lossy_until
+
+
+def question_every(window: Window) -> int:
+    """Transmissions that a question follows where no results come."""
+    return max(LEAST_BETWEEN, int(window.network) // QUESTIONS_A_WINDOW)
+
+
+def unasked(asking: "Asking", sent: int, out: int) -> int:
+    """Transmissions in the network that no question has followed yet. Args: sent, out: see UnderWay."""
+    return sent - max(asking.behind, out)
+
+
+def until_question(asking: "Asking", window: Window, under_way: UnderWay) -> int:
+    """Fragments that may leave before a question has to follow them, where no results come."""
+    return max(1, question_every(window) - unasked(asking, under_way.sent, under_way.out))
 
 
 def is_due_while_results_flow(

@@ -34,8 +34,11 @@ from sa_atp.protocol.rank.recovery.asking import (
     is_lossy,
     late_before_us,
     on_left_by_answer,
+    question_every,
     results_flow,
     room_for_questions,
+    unasked,
+    until_question,
     waits_for_answers,
 )
 from sa_atp.protocol.rank.recovery.questions import Question, Questions
@@ -47,7 +50,6 @@ from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
 MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
-QUESTIONS_A_WINDOW, LEAST_BETWEEN = 4, 2  # questions that ride behind a window's fragments, and fragments between two
 LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
 FOR_EVER = 1 << 62
 
@@ -147,16 +149,7 @@ class Recovery:
         """Number of fragments that may leave before a question has to follow them; None: results show what arrives."""
         if results_flow(self.asking, self._round_trip, now_us):
             return None
-        return max(1, self._question_every - self._unasked)
-
-    @property
-    def _question_every(self) -> int:
-        return max(LEAST_BETWEEN, int(self._window.network) // QUESTIONS_A_WINDOW)
-
-    @property
-    def _unasked(self) -> int:
-        """Number of transmissions in the network that no question has followed yet."""
-        return self._under_way.sent - max(self.asking.behind, self._under_way.out)
+        return until_question(self.asking, self._window, self._under_way)
 
     def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
         """Notes that fragments have left, up to this one. Where no results come, a question follows them."""
@@ -173,7 +166,7 @@ class Recovery:
                 now_us,
             )
         else:
-            due = self._unasked >= self._question_every
+            due = unasked(self.asking, under_way.sent, under_way.out) >= question_every(self._window)
         if not self._ask_when_left(operation, local, now_us) and due:
             self._ask_behind(now_us)
 
@@ -181,7 +174,7 @@ class Recovery:
         """Asks once in an operation, when all of our first contribution has left: the answer shows when it has arrived,
         and help is planned with that time. No question is needed where results show it. Returns: whether it asked.
         """
-        if operation.has_left or self._member.help_grade is HelpGrade.NONE or not operation.groups:
+        if not self.asks_when_left(operation) or not operation.groups:
             return False
         operation.has_left = not any(group.has_work for group in operation.groups)
         if (
@@ -220,7 +213,8 @@ class Recovery:
         ends = not results_flow(self.asking, self._round_trip, now_us) or not any(
             group.has_work for group in operation.groups
         )
-        if is_lossy(self.asking, self._under_way) and self._unasked > 0 and ends:
+        under_way = self._under_way
+        if is_lossy(self.asking, under_way) and ends and unasked(self.asking, under_way.sent, under_way.out) > 0:
             self._ask_behind(now_us)
 
     def _ask_behind(self, now_us: int) -> None:
@@ -397,13 +391,13 @@ class Recovery:
 
     # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
 
-    def is_calm(self, now_us: int) -> bool:
-        """Whether results come, nothing was lost lately, and no question waits to leave."""
-        return (
-            results_flow(self.asking, self._round_trip, now_us)
-            and not is_lossy(self.asking, self._under_way)
-            and not self.packets
-        )
+    def asks_when_left(self, operation: Operation) -> bool:
+        """Whether a question follows the last of our first contribution, if no results come then."""
+        return not operation.has_left and self._member.help_grade is not HelpGrade.NONE
+
+    def is_calm(self) -> bool:
+        """Whether nothing was lost lately, and no question waits to leave."""
+        return not is_lossy(self.asking, self._under_way) and not self.packets
 
     @property
     def waiting(self) -> int:

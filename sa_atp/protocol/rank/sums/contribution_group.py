@@ -258,7 +258,7 @@ class ContributionGroup(Transmissions):
         """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
         return not (
             self.retransmit_queue or self.excluded or self._rounded or len(self._fresh) > 1 or self.bypass_leaf
-        ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
+        ) and (self.in_order and self.is_aligned and len(self.parts) == 1)
 
     @property
     def fresh_range(self) -> tuple[int, int]:
