@@ -54,7 +54,7 @@ class Steady:
             said_place, tell: how far we were when the parameter server was told, and after how many more it is told anew.
         """
         active = self._operations.active()
-        if len(active) != 1 or self._operations.waiting() or not self._recovery.is_calm():
+        if len(active) != 1 or not self._recovery.is_calm():
             return False
         operation = next(iter(active))
         if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
@@ -82,8 +82,8 @@ class Steady:
             self._window, self._round_trip, under_way, self._probe_timer, self._recovery.asking, operation, group,
             fresh_first=fresh_first, fresh_end=fresh_end,
             sending_last_us=group.sending[-1][1] if group.sending else NEVER,
-            data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place,
-            said_place=said_place, tell_after=tell, due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
+            data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place, said_place=said_place,
+            tell_after=tell, opens_at=self._operations.opens_at(), due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
             is_flat=self._is_flat, asked=self._known, waiting=self._recovery.waiting,
             last_asked=self._recovery.last_asked_of(operation),
             others_wait=questions is None or self._known < len(questions),

@@ -67,6 +67,8 @@ class Flow:
     said_place: int = 0
     tell_after: int = 0
     """How far we were when the parameter server was told, and after how many more fragments it is told anew."""
+    opens_at: int = 0
+    """The place that the oldest fragment has to reach for another operation to open."""
     due_us: int = 0
     """When somebody else's timer is due."""
     reply: int = 0
@@ -259,7 +261,8 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     flow.has_more = flow.asks = False
     low = lowest(flow.progress.low, pending)
     flow.progress.low = low
-    if now_us >= flow.due_us or flow.place + low - flow.said_place > flow.tell_after:
+    oldest = flow.place + low
+    if now_us >= flow.due_us or oldest - flow.said_place > flow.tell_after or oldest >= flow.opens_at:
         return -1
     at_most = int(words.shape[0])
     if budget_bytes >= 0:

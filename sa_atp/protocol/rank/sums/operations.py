@@ -24,6 +24,8 @@ from sa_atp.protocol.rank.sums.progress import name_of
 from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
+NOWHERE = 1 << 62  # a place that no operation has
+
 
 @dataclass(slots=True)
 class _Waiting:
@@ -52,6 +54,8 @@ class Operations:
         """Operations begun so far."""
         self._opened = 0
         self._next_place = 0  # of the next operation
+        self.ahead = membership.slot_count
+        """An operation opens when it begins fewer numbers than this ahead of the oldest fragment that is waited for."""
         self.contributions = membership.contributions
         """Contributions of a complete sum."""
         self.oldest: Operation | None = None
@@ -92,8 +96,7 @@ class Operations:
         """
         if not self.queue:
             return False
-        # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
-        return self._open_until(self.oldest_place() + self._member.slot_count)
+        return self._open_until(self.oldest_place() + self.ahead)
 
     def _open_until(self, place: int) -> bool:
         opened = self._opened
@@ -190,6 +193,13 @@ class Operations:
 
     def waiting(self) -> int:
         return len(self.queue)
+
+    def opens_at(self) -> int:
+        """The place that the oldest fragment has to reach for the next operation to open; NOWHERE: none waits for that."""
+        waiting = self.queue.get(self._opened)
+        if waiting is None or (waiting.key is not None and waiting.key in self._open_keys):
+            return NOWHERE
+        return waiting.place - self.ahead + 1
 
     def plan_of(self, index: int) -> Plan | None:
         """None if the operation is done."""
