@@ -28,7 +28,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.rank.compiled.common_case import Kernels
-from sa_atp.protocol.rank.compiled.steady import LEAST_MISSING, Steady
+from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import Event, WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.receiving import Receiver
@@ -124,11 +124,8 @@ class Worker:
         self._sender.room = np.empty((at_once, self._size_of(Kind.DATA)), np.uint8)
 
     def hold_window(self, results_bytes: int) -> None:
-        """Has no more fragments on the way than results fit into so many bytes. The way is short then, and a sum begins
-        when the one before is nearly over: so kernels have one at a time.
-        """
+        """Has no more fragments on the way than results fit into so many bytes."""
         self.window.hold(results_bytes // self._size_of(Kind.DATA))
-        self._operations.ahead = min(self._operations.ahead, LEAST_MISSING)
 
     def contribute(
         self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False

@@ -150,18 +150,23 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
     whole, sizes = words_of(of.fan_in, of.contribution_bits), dict[int, int]()
     waits = rng.choice((0.0, 1.0, 0.5))
     answered = rng.choice((1.0, 0.9, 0.0)) if not is_calm else 1.0
-    made = rng.randrange(30, 260) * of.lanes
+    # where a sum has somewhat less fragments than there are slots, the turn of the next one comes in its middle
+    made = (rng.randrange(30, 260) if rng.random() < 0.7 else max(30, of.slot_count * 5 // 8)) * of.lanes
     for n in range(6):
         now += rng.choice((1, 700, 120_000))
         count = made - (rng.randrange(of.lanes) if n % 2 else 0)
-        usual = np.random.default_rng(seed + n).standard_normal(count).astype(np.float32)
-        given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
         twins.take_back()
-        index = [worker.begin(count, ("key", made // of.lanes), now) for worker in (twins.plain, twins.fast)]
-        for worker in (twins.plain, twins.fast):
-            worker.contribute(index[0], [given], of.bits_of(of.rank), now)
-        sizes[index[0]] = count
-        for _ in range(600):
+        open_ = rng.choice((1, 1, 3))  # sums at a time
+        for m in range(open_):
+            usual = np.random.default_rng(seed + n + m).standard_normal(count).astype(np.float32)
+            given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
+            index = [worker.begin(count, ("key", m, made // of.lanes), now) for worker in (twins.plain, twins.fast)]
+            for worker in (twins.plain, twins.fast):
+                worker.contribute(index[0], [given], of.bits_of(of.rank), now)
+            sizes[index[0]] = count
+        if rng.random() < 0.5:
+            twins.lend(now)
+        for _ in range(600 * open_):
             now += rng.choice((1, 100, 700)) if rng.random() < 0.99 else rng.choice((3_000, 120_000))
             twins.timer(now)
             if rng.random() < 0.5:
@@ -192,16 +197,26 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
             if rng.random() < 0.01:
                 twins.same()
             if twins.plain._events or twins.fast._events:
-                break
-        twins.same()
-        while (event := twins.plain.next_event()) is not None:
-            assert repr(event) == repr(twins.fast.next_event())
-            if isinstance(event, OperationDone):
-                out = tuple(np.zeros(sizes[event.operation], np.float32) for _ in range(2))
-                twins.plain.result(event.operation, out[0])
-                twins.fast.result(event.operation, out[1])
-                assert out[0].tobytes() == out[1].tobytes()
-        assert twins.fast.next_event() is None
+                open_ -= compare_events(twins, sizes)
+                if open_ == 0:
+                    break
+        compare_events(twins, sizes)
+
+
+def compare_events(twins: Twins, sizes: dict[int, int]) -> int:
+    """Compares what both have to say, and all sums. Args: sizes: values of each operation. Returns: how many sums."""
+    twins.same()
+    done = 0
+    while (event := twins.plain.next_event()) is not None:
+        assert repr(event) == repr(twins.fast.next_event())
+        if isinstance(event, OperationDone):
+            out = tuple(np.zeros(sizes[event.operation], np.float32) for _ in range(2))
+            twins.plain.result(event.operation, out[0])
+            twins.fast.result(event.operation, out[1])
+            assert out[0].tobytes() == out[1].tobytes()
+            done += 1
+    assert twins.fast.next_event() is None
+    return done
 
 
 def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:

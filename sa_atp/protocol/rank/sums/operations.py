@@ -54,8 +54,6 @@ class Operations:
         """Operations begun so far."""
         self._opened = 0
         self._next_place = 0  # of the next operation
-        self.ahead = membership.slot_count
-        """An operation opens when it begins fewer numbers than this ahead of the oldest fragment that is waited for."""
         self.contributions = membership.contributions
         """Contributions of a complete sum."""
         self.oldest: Operation | None = None
@@ -96,7 +94,8 @@ class Operations:
         """
         if not self.queue:
             return False
-        return self._open_until(self.oldest_place() + self.ahead)
+        # A slot serves the fragments whose numbers differ by the quota: the older must be done first.
+        return self._open_until(self.oldest_place() + self._member.slot_count)
 
     def _open_until(self, place: int) -> bool:
         opened = self._opened
@@ -199,7 +198,7 @@ class Operations:
         waiting = self.queue.get(self._opened)
         if waiting is None or (waiting.key is not None and waiting.key in self._open_keys):
             return NOWHERE
-        return waiting.place - self.ahead + 1
+        return waiting.place - self._member.slot_count + 1
 
     def plan_of(self, index: int) -> Plan | None:
         """None if the operation is done."""
