@@ -277,9 +277,7 @@ class Session:
             if sum_.measured:
                 self.worker.note_wait(sum_.operation, sum_.sending, now_us)
             sum_.sent_share = self.worker.sent_share(sum_.operation)
-            sum_.finished = self.worker.result(sum_.operation, sum_.out)
-            if sum_.scale != 1.0:
-                sum_.out *= np.float32(sum_.scale)
+            sum_.finished = self.worker.result(sum_.operation, sum_.out, sum_.scale)
             if sum_.write_back is not None:
                 sum_.write_back(sum_.out)
         except Exception as problem:  # other sums are not affected

@@ -135,7 +135,7 @@ def _worker_kernels() -> Compiled:
             words, i64, i64, _records(kernels.Part), _sums(), _sent(), _records(kernels.Found),
             _records(kernels.Complete),
         ),
-        dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32[::1]),
+        dequantise=t.void(t.int32[::1], t.int16[::1], i64, i64, i64, i64, t.float32, t.float32[::1]),
     )  # fmt: skip
 
 

@@ -61,6 +61,13 @@ def dequantise(sums: Integers, exponent: int, out: Values) -> None:
         np.multiply(sums, np.float64(2.0**-exponent), out=out, casting="unsafe")
 
 
+def multiply(out: Values, factor: float) -> None:
+    """Multiplies values by a factor, in float32 and in place."""
+    if factor != 1.0:
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.multiply(out, np.float32(factor), out=out)
+
+
 def largest(sums: Integers) -> int:
     """The largest absolute value; 0 if there is none."""
     if sums.size == 0:

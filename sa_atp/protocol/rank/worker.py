@@ -199,9 +199,10 @@ class Worker:
             if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
         ]
 
-    def result(self, operation: int, out: Addends) -> Operation:
-        """Writes the sums of a done operation into float32[values]; whole numbers into int32[values]."""
-        done = self._operations.take(operation, out, None if self._common is None else self._common.write_values)
+    def result(self, operation: int, out: Addends, factor: float = 1.0) -> Operation:
+        """Writes the sums of a done operation, times a factor, into float32[values]; whole numbers into int32[values]."""
+        write = None if self._common is None else self._common.write_values
+        done = self._operations.take(operation, out, factor, write)
         self._fetching.keep(done)
         if self._steady is not None:
             self._steady.forget(done)

@@ -225,11 +225,13 @@ class CommonCase:
         where.foretold = operation.foretold
         return where
 
-    def write_values(self, sums: Integers, exponents: Exponents, first: int, end: int, out: Values) -> bool:
-        """The values that the sums of these chunks stand for. Returns: whether it could."""
+    def write_values(
+        self, sums: Integers, exponents: Exponents, first: int, end: int, factor: float, out: Values
+    ) -> bool:
+        """The values that the sums of these chunks stand for, times a factor. Returns: whether it could."""
         if out.dtype != np.float32 or not (out.flags.c_contiguous and out.flags.aligned and out.flags.writeable):
             return False
-        self._kernels.dequantise(sums, exponents, first, end, CHUNK_VALUES, UNKNOWN, out)
+        self._kernels.dequantise(sums, exponents, first, end, CHUNK_VALUES, UNKNOWN, np.float32(factor), out)
         return True
 
 

@@ -412,12 +412,14 @@ def take(words: Any, start: int, end: int, part_: Any, sums: Any, sent: Any, fou
     return True
 
 
-def dequantise(sums: Any, exponents: Any, first: int, end: int, chunk_values: int, unknown: int, out: Any) -> None:
-    """Writes the values that integers stand for. (see numbers.quantise.dequantise)
+def dequantise(
+    sums: Any, exponents: Any, first: int, end: int, chunk_values: int, unknown: int, factor: Any, out: Any
+) -> None:
+    """Writes the values that integers stand for, times a factor. (see numbers.quantise.dequantise)
 
     Args:
         sums: int32[values or more]. exponents: int16[chunks]; unknown: where all are zero.
-        first, end: chunks. chunk_values: values of a chunk. out: float32[values].
+        first, end: chunks. chunk_values: values of a chunk. factor: float32. out: float32[values].
     """
     for chunk in range(first, end):
         start = chunk * chunk_values
@@ -425,9 +427,9 @@ def dequantise(sums: Any, exponents: Any, first: int, end: int, chunk_values: in
         goal = out[start:stop]
         if exponents[chunk] == unknown:
             for i in range(goal.size):
-                goal[i] = np.float32(0.0)
+                goal[i] = np.float32(0.0) * factor
             continue
         scale = math.ldexp(1.0, -exponents[chunk])
         source = sums[start:stop]
         for i in range(goal.size):
-            goal[i] = np.float32(np.float64(source[i]) * scale)
+            goal[i] = np.float32(np.float64(source[i]) * scale) * factor

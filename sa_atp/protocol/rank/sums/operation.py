@@ -15,7 +15,7 @@ from sa_atp.basics.arrays import Addends, Exponents, Integers, Lanes
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
-from sa_atp.protocol.numbers.quantise import dequantise, largest, poisoned
+from sa_atp.protocol.numbers.quantise import dequantise, largest, multiply, poisoned
 from sa_atp.protocol.numbers.scaling import (
     CODE_NOT_FINITE,
     CODE_ZERO,
@@ -39,7 +39,7 @@ CODE_MASK = 0xFF
 
 History = NDArray[np.void]
 """HistoryRow[chunks]: of each chunk, what its next exponent follows from."""
-WriteValues = Callable[[Integers, Exponents, int, int, Any], bool]
+WriteValues = Callable[[Integers, Exponents, int, int, float, Any], bool]
 
 
 def history_of_whole(chunks: int) -> History:
@@ -245,15 +245,16 @@ class Operation(Progress):
             newest = max(newest, group.on_done(first, end))
         return newest
 
-    def result(self, out: Addends, write: WriteValues | None = None) -> None:
-        """Writes the sums.
+    def result(self, out: Addends, factor: float = 1.0, write: WriteValues | None = None) -> None:
+        """Writes the sums, times a factor.
 
-        Args: out: float32[values]; int32[values] for whole numbers. write: does it, if it can; see CommonCase.write_values.
+        Args: out: float32[values]; int32[values] for whole numbers, which have no factor. write: does it, if it can; see
+            CommonCase.write_values.
         """
         if self.whole:
             out[:] = self._sums[: self.plan.values]
             return
-        if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, out):
+        if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, factor, out):
             return
         for chunk in range(self.plan.chunks):
             start, end = self.plan.values_of(chunk)
@@ -261,6 +262,7 @@ class Operation(Progress):
                 out[start:end] = 0.0  # every contribution was zero
             else:
                 dequantise(self._sums[start:end], int(self.exponent[chunk]), out[start:end])
+        multiply(out, factor)
 
     def release(self) -> None:
         """Gives the memory of the sums back: no rank needs them any more."""

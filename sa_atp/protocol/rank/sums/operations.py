@@ -150,12 +150,15 @@ class Operations:
         operation.save_history()
         self._open_keys.discard(operation.key)
 
-    def take(self, index: int, out: Addends, write: WriteValues | None = None) -> Operation:
-        """Writes the sums of a done operation into float32[values], or int32[values], and drops it from the book."""
+    def take(self, index: int, out: Addends, factor: float = 1.0, write: WriteValues | None = None) -> Operation:
+        """Writes the sums of a done operation into float32[values], or int32[values], and drops it from the book.
+
+        Args: factor, write: see Operation.result.
+        """
         done = self._open.pop(index)
         if not self._member.scatters:  # there, nobody but one rank has a sum, so that its addends may be needed again
             done.groups.clear()
-        done.result(out, write)
+        done.result(out, factor, write)
         gone = next(iter(self._open), self._opened) - self._first
         if 2 * gone > len(self._starts):
             del self._starts[:gone]

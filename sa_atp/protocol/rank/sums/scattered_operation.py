@@ -12,7 +12,7 @@ import numpy as np
 from sa_atp.basics.arrays import Exponents, Integers, Lanes, Values
 from sa_atp.protocol.log.rank_events import ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Run
-from sa_atp.protocol.numbers.quantise import dequantise, largest, poisoned
+from sa_atp.protocol.numbers.quantise import dequantise, largest, multiply, poisoned
 from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.numbers.scattered import ScatteredPlan
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
@@ -103,8 +103,8 @@ class ScatteredOperation(Operation):
             min(first + (row + int(rows[-1]) + 1) * lanes, first + self.plan.part_values),
         )
 
-    def result(self, out: Values, write: WriteValues | None = None) -> None:
-        """Writes the sums of this rank's part. Args: out: float32[part_values]."""
+    def result(self, out: Values, factor: float = 1.0, write: WriteValues | None = None) -> None:
+        """Writes the sums of this rank's part, times a factor. Args: out: float32[part_values]."""
         lanes = self.plan.lanes
         for chunk in range(self.plan.chunks):
             first, end = (row * lanes for row in self.plan.rows_of(chunk, self.part))
@@ -113,6 +113,7 @@ class ScatteredOperation(Operation):
                 out[first:end] = 0.0
             elif first < end:
                 dequantise(self._sums[first:end], int(self.exponent[chunk]), out[first:end])
+        multiply(out, factor)
 
     def integers(self) -> tuple[Integers, Exponents]:
         """The sums of this rank's part as they were added, and the exponent of each of them."""
