@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from sa_atp.basics.arrays import Addends
+from sa_atp.basics.arrays import Addends, Octets
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.nodes import SimHost
+from sa_atp.net.flat_values import words_of_bytes
 from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.protocol.job.errors import TransportError
@@ -73,6 +74,13 @@ class SimWorker(Asking):
     def begin(self, values: int, key: object | None = "gradient", scale: float = 1.0, *, whole: bool = False) -> Sum:
         sum_ = self._session.new_sum(values, Future(), scale=scale, whole=whole)
         self._session.begin(sum_, key, self.clock.now_us)
+        self._serve_soon()
+        return sum_
+
+    def all_gather(self, part: Octets) -> Sum:
+        """Starts an all-gather. Args: part: uint8[bytes], which must stay as it is. The sum's `out` is uint8[ranks, bytes]."""
+        sum_ = self._session.new_gather("uint8", part.size, Future())
+        self._session.begin_gather(sum_, self.clock.now_us, words_of_bytes(part))
         self._serve_soon()
         return sum_
 

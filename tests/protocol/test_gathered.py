@@ -1,0 +1,130 @@
+"""All-gather, over the compiled program in the simulated network. (protocol section 5.10)"""
+
+import numpy as np
+import pytest
+from helpers.cluster import Cluster, Reduction
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sa_atp.basics.arrays import Octets
+from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.world import Rack
+from sa_atp.net.loop.compiled import worker_kernels
+from sa_atp.net.session import Sum
+from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.switches.embedded.pipeline import Pipeline
+
+LANES = 64
+
+
+class Gather:
+    """One all-gather over all ranks of a job."""
+
+    def __init__(self, rng: np.random.Generator, ranks: int, size: int) -> None:
+        self.parts: list[Octets] = [rng.integers(0, 256, size, np.uint8) for _ in range(ranks)]
+        for part in self.parts:  # the numbers that sums cannot have
+            part[: size // 4 * 4].view(np.int32)[: rng.integers(3)] = -(2**31)
+        self.found: dict[int, Sum] = {}
+
+    def start(self, worker: SimWorker) -> None:
+        self.found[worker.membership.rank] = worker.all_gather(self.parts[worker.membership.rank])
+
+    @property
+    def over(self) -> bool:
+        return len(self.found) == len(self.parts) and all(sum_.is_over for sum_ in self.found.values())
+
+    def check(self) -> None:
+        for sum_ in self.found.values():
+            assert np.array_equal(sum_.future.result(timeout=0), np.stack(self.parts))
+
+
+def run(cluster: Cluster, workers: list[SimWorker], sizes: list[int], seed: int = 1) -> None:
+    rng = np.random.default_rng(seed)
+    gathers = [Gather(rng, len(workers), size) for size in sizes]
+    for each in gathers:
+        for worker in workers:
+            each.start(worker)
+    cluster.run(lambda: all(each.over for each in gathers))
+    for each in gathers:
+        each.check()
+    cluster.check_books()
+
+
+def job_of(cluster: Cluster, ranks: int) -> list[SimWorker]:
+    workers = cluster.start_job(ranks)
+    cluster.run_until_joined(workers)
+    return workers
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("fast", [False, True])
+def test_each_rank_gets_all_parts(pipelines: list[Pipeline], levels: int, fast: bool) -> None:
+    cluster = Cluster(pipelines[:levels], kernels=worker_kernels() if fast else None)
+    workers = job_of(cluster, 4)
+    run(cluster, workers, [40_000, 256, 1, 3, 255, 257, 100_000])
+    for stats in (worker.worker.stats for worker in workers):
+        assert (stats.retransmitted, stats.malformed, stats.results_fetched, stats.poisoned) == (0, 0, 0, 0)
+
+
+def test_what_travels(pipelines: list[Pipeline]) -> None:
+    """Up goes a rank's part, down the whole."""
+    cluster = Cluster(pipelines[:1])
+    workers = job_of(cluster, 4)
+    part = 160_000
+    run(cluster, workers, [part])
+    for worker in workers:
+        up, down = (link.stats.carried_bytes for link in cluster.world.links_of[worker.host.endpoint.address[0]])
+        assert part < up < 1.3 * part
+        assert 4 * part < down < 4 * 1.3 * part
+
+
+def faults(seed: int) -> LinkSettings:
+    rng = np.random.default_rng(seed)
+    return LinkSettings(
+        rate_mbps=float(rng.choice((100, 1000, 10_000))), delay_us=int(rng.choice((5, 50, 300))),
+        queue_packets=int(rng.choice((30, 1000))), loss=float(rng.choice((0, 0.001, 0.02, 0.1))),
+        duplicate=float(rng.choice((0, 0.01))), reorder=float(rng.choice((0, 0.05))), jitter_us=int(rng.choice((0, 30))),
+        corrupt=float(rng.choice((0, 0.002))),
+    )  # fmt: skip
+
+
+@settings(max_examples=24)
+@given(seed=st.integers(0, 1 << 20))
+def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed: int) -> None:
+    """Among sums, with ranks that begin late."""
+    rng = np.random.default_rng(seed)
+    slots = int(rng.choice((4, 16, 64, 1024)))
+    cluster = Cluster(
+        pipelines if rng.random() < 0.3 else pipelines[:1], seed=seed, links=faults(seed),
+        settings=ServerSettings(slots=slots, slots_per_job=slots), kernels=worker_kernels() if seed % 2 else None,
+    )  # fmt: skip
+    workers = job_of(cluster, int(rng.integers(1, 6)))
+    for _ in range(int(rng.choice((0, 0, 1, 2)))):
+        rack = cluster.world.racks[int(rng.integers(len(cluster.world.racks)))]
+        down_us = int(rng.choice((10, 2_000, 20_000)))
+
+        def restart(rack: Rack = rack, down_us: int = down_us) -> None:
+            if rack.switch.up:
+                cluster.world.restart_switch(rack, down_us)
+
+        cluster.clock.at(cluster.clock.now_us + int(rng.integers(1, 20_000)), restart)
+    each: list[Gather | Reduction] = []
+    for _ in range(5):
+        if rng.random() < 0.3:
+            size = int(rng.choice((1, 700)))
+            values = [[rng.standard_normal(size).astype(np.float32)] for _ in workers]
+            each.append(Reduction(values, key=None if rng.random() < 0.5 else "key"))
+        else:
+            each.append(Gather(rng, len(workers), int(rng.choice((1, 63, 256, 1000, 5000, 20_000)))))
+    for worker in workers:
+
+        def start(worker: SimWorker = worker) -> None:
+            for one in each:
+                one.start(worker)
+
+        cluster.clock.at(cluster.clock.now_us + int(rng.choice((1, 1000, 30_000))), start)
+    cluster.run(lambda: all(one.over for one in each))
+    for one in each:
+        one.check()
+    cluster.check_books()
