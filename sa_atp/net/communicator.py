@@ -215,9 +215,7 @@ class Communicator(Asking, Scattering, Gathering):
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        return self._session.new_sum(
-            values, self._new_future(), out=out, scale=scale, measured=measured, whole=whole
-        )
+        return self._session.new_sum(values, self._new_future(), out=out, scale=scale, measured=measured, whole=whole)
 
     def _new_future(self) -> "Future[Any]":
         return Promise(self._callbacks)

@@ -29,10 +29,10 @@ class Gathering(ABC):
         """Makes a future that the connection's thread completes."""
 
     def all_gather(self, array: Any) -> Any:
-        """Returns the arrays of all ranks, one behind the other in the order of ranks; their bits stay what they are. Every
-        rank must call it in the same order, with arrays of the same type and number of values.
+        """Returns the arrays of all ranks in the order of ranks, bit for bit. Every rank must call it in the same order,
+        with arrays of the same type and number of values.
 
-        Args: array: np.ndarray of any type of a fixed size, or a dense CPU torch.Tensor of any type; any shape. It keeps its
+        Args: array: np.ndarray of a type of fixed size, or a dense CPU torch.Tensor of any type; any shape. It keeps its
             values.
         Returns: a new array or tensor of the same type, of the shape (world_size, *array.shape).
         Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent, or a

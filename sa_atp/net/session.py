@@ -176,7 +176,9 @@ class Session:
         words = -(-size // WORD_BYTES)
         most = MOST_FRAGMENTS // member.world_size * member.lanes
         if words > most:
-            raise UserError(f"a part of {size} bytes is too long for one all_gather: expected at most {most * WORD_BYTES}")
+            raise UserError(
+                f"a part of {size} bytes is too long for one all_gather: expected at most {most * WORD_BYTES}"
+            )
         if out is None:
             out = np.empty((member.world_size, size), np.uint8)
         return Sum(words, future, out, measured=measured, session=self, whole=True, gathers=(kind, size))

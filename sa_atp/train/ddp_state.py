@@ -186,11 +186,22 @@ class SaAtpState:
         Parts alone take less of each link. On one machine there are no links, and the whole sum is faster.
         Raises: UserError, TransportError.
         """
-        member = self.communicator.membership
-        how = os.environ.get("SA_ATP_SCATTER", "auto")
+        return self._spares_links("SA_ATP_SCATTER") and self.communicator.membership.may_scatter
+
+    @property
+    def may_gather(self) -> bool:
+        """Whether an all-gather should go through the switch. All ranks have the same answer.
+
+        On one machine there are no links that it would spare, and Gloo is faster. Raises: UserError, TransportError.
+        """
+        return self._spares_links("SA_ATP_GATHER")
+
+    def _spares_links(self, variable: str) -> bool:
+        """Args: variable: of the environment, which says whether to do what spares links: auto, where there are some."""
+        how = os.environ.get(variable, "auto")
         if how not in ("auto", "always", "never"):
-            raise UserError(f"SA_ATP_SCATTER = {how}: expected auto, always or never")
-        return member.may_scatter and how != "never" and (how == "always" or not member.is_local)
+            raise UserError(f"{variable} = {how}: expected auto, always or never")
+        return how == "always" or (how == "auto" and not self.communicator.membership.is_local)
 
     @property
     def scattered(self) -> "SaAtpState":

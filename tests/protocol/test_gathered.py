@@ -12,6 +12,10 @@ from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import Rack
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.net.session import Sum
+from sa_atp.protocol.job.errors import MismatchError, OperationTimeoutError
+from sa_atp.protocol.packets.header import first_byte
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -60,7 +64,7 @@ def job_of(cluster: Cluster, ranks: int) -> list[SimWorker]:
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("fast", [False, True])
 def test_each_rank_gets_all_parts(pipelines: list[Pipeline], levels: int, fast: bool) -> None:
-    cluster = Cluster(pipelines[:levels], kernels=worker_kernels() if fast else None)
+    cluster = Cluster(pipelines if levels == 2 else pipelines[:1], kernels=worker_kernels() if fast else None)
     workers = job_of(cluster, 4)
     run(cluster, workers, [40_000, 256, 1, 3, 255, 257, 100_000])
     for stats in (worker.worker.stats for worker in workers):
@@ -128,3 +132,60 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
     for one in each:
         one.check()
     cluster.check_books()
+
+
+def test_results_that_are_lost_come_again_from_the_switch(pipelines: list[Pipeline]) -> None:
+    """A rank that has nothing to send of a fragment gets its result all the same, without the parameter server."""
+    cluster = Cluster(pipelines[:1], settings=ServerSettings(slots=1024, slots_per_job=1024))
+    workers = job_of(cluster, 3)
+    down = cluster.world.links_of[workers[0].host.endpoint.address[0]][1]
+    deliver, lost = down.deliver, set()
+
+    def losing(frame: bytes) -> None:
+        seq = frame[50:54]
+        is_result = len(frame) > 42 + HEADER_BYTES and frame[42:43] == bytes([first_byte(Kind.RESULT)])
+        if is_result and seq[-1] % 16 == 0 and seq not in lost:
+            lost.add(seq)
+        else:
+            deliver(frame)
+
+    down.deliver = losing
+    run(cluster, workers, [300 * 4 * LANES])
+    stats = workers[0].worker.stats
+    assert len(lost) > 30
+    assert stats.results_fetched < len(lost) / 4
+    assert stats.resends > len(lost) / 2
+
+
+def test_a_rank_that_does_not_come_is_named(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1], limits=WorkerLimits(operation_timeout_us=1_000_000))
+    workers = job_of(cluster, 3)
+    gather = Gather(np.random.default_rng(1), 3, 5000)
+    for worker in workers[:2]:
+        gather.start(worker)
+    cluster.run(lambda: all(sum_.is_over for sum_ in gather.found.values()))
+    for sum_ in gather.found.values():
+        error = sum_.future.exception()
+        assert isinstance(error, OperationTimeoutError), error
+        assert "waiting for contributions of rank 2" in str(error)
+    assert workers[0].worker.stats.fragments_sent == 1  # no values, which rank 2 could not have kept
+
+
+@pytest.mark.parametrize("sizes", [(400, 404), (400, 80_000), (400, 402)])
+def test_ranks_with_other_sizes_are_told(pipelines: list[Pipeline], sizes: tuple[int, int]) -> None:
+    cluster = Cluster(pipelines[:1])
+    workers = job_of(cluster, 2)
+    found = [worker.all_gather(np.ones(size, np.uint8)) for worker, size in zip(workers, sizes, strict=True)]
+    cluster.run(lambda: all(sum_.is_over for sum_ in found), 3)
+    for sum_ in found:
+        assert isinstance(sum_.future.exception(), MismatchError)
+
+
+def test_a_gather_beside_a_sum_is_told(pipelines: list[Pipeline]) -> None:
+    cluster = Cluster(pipelines[:1])
+    workers = job_of(cluster, 2)
+    gathered, summed = workers[0].all_gather(np.ones(4000, np.uint8)), workers[1].begin(2048, None, whole=True)
+    workers[1].contribute(summed, [np.ones(2048, np.int32)], workers[1].membership.bits_of(1))
+    cluster.run(lambda: gathered.is_over and summed.is_over, 3)
+    for sum_ in (gathered, summed):
+        assert isinstance(sum_.future.exception(), MismatchError)

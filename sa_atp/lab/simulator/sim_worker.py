@@ -78,7 +78,7 @@ class SimWorker(Asking):
         return sum_
 
     def all_gather(self, part: Octets) -> Sum:
-        """Starts an all-gather. Args: part: uint8[bytes], which must stay as it is. The sum's `out` is uint8[ranks, bytes]."""
+        """Starts an all-gather, whose `out` is uint8[ranks, bytes]. Args: part: uint8[bytes], which must stay as it is."""
         sum_ = self._session.new_gather("uint8", part.size, Future())
         self._session.begin_gather(sum_, self.clock.now_us, words_of_bytes(part))
         self._serve_soon()

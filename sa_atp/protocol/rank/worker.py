@@ -168,7 +168,9 @@ class Worker:
         assert plan is not None  # it is not done without this part
         own = member.bits_of(member.rank)
         under_way = self._operations.under_way
-        self._add(operation, PartGroup(plan, member.rank, member.world_size, part, member.fan_in, own, under_way), now_us)
+        self._add(
+            operation, PartGroup(plan, member.rank, member.world_size, part, member.fan_in, own, under_way), now_us
+        )
 
     def _add(self, operation: int, group: ContributionGroup, now_us: int) -> None:
         group.sending.append((now_us, now_us))

@@ -21,7 +21,6 @@ from sa_atp.protocol.numbers.scaling import (
     HEADROOM_BITS,
     MAX_EXPONENT,
     MIN_EXPONENT,
-    SUM_LIMIT,
     limit_bits,
     target_bits,
 )

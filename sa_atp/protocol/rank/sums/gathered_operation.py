@@ -1,7 +1,7 @@
 """An all-gather: a sum to whose every fragment one rank contributes, and all others zeros. (protocol section 5.10)
 
-The parts of all ranks follow one another, each filled up with zeros to whole fragments. They are whole numbers of 32 bits to
-everybody who carries them, and their bits stay what they are: nothing is added to them, so no number is too large.
+The parts of all ranks follow one another, each filled up with zeros to whole fragments. To everybody who carries them they
+are whole numbers of 32 bits. Nothing is added to them, so none is too large, and their bits stay what they are.
 
 Its first fragment is an ordinary sum, of zeros, to which each rank contributes when its part is there. Nobody sends values
 before that sum is complete: results that come before a rank has begun the operation would be lost to it.

@@ -77,7 +77,9 @@ class Operations:
         plan = gather_plan_of(words, self._member)
         return self._begin(plan, None, name_of(("gather", words, name), 1.0), whole=True, gathers=True)
 
-    def _begin(self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False) -> tuple[int, int]:
+    def _begin(
+        self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False
+    ) -> tuple[int, int]:
         waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole, gathers)
         self.begun += 1
         self._next_place += waiting.plan.numbers

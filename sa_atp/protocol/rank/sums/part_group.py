@@ -1,4 +1,4 @@
-"""A rank's contribution to an all-gather: its own part, with all ranks' bits, and zeros to the others' parts. (section 5.10)"""
+"""A rank's contribution to an all-gather: its own part with all bits, zeros to the others'. (protocol section 5.10)"""
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from sa_atp.protocol.rank.sums.under_way import UnderWay
 class PartGroup(ContributionGroup):
     """A fragment of the own part is the whole sum, because everybody else's contribution is zero; so it carries all bits.
 
-    Fragments of other parts are sent only to get results that were lost: as a resend, which claims no slot, with zeros under
-    the own bits.
+    Fragments of other parts are sent only to get results that were lost: as a resend, which claims no slot, with zeros
+    under the own bits.
     """
 
     def __init__(
