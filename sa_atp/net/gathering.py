@@ -35,8 +35,8 @@ class Gathering(ABC):
         Args: array: np.ndarray of a type of fixed size, or a dense CPU torch.Tensor of any type; any shape. It keeps its
             values.
         Returns: a new array or tensor of the same type, of the shape (world_size, *array.shape).
-        Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent, or a
-            job with help, seats, or scattered results.
+        Raises: TransportError: what failed, naming the ranks that are missing; UserError: an array that cannot be sent, or
+            a job with help, seats, or scattered results.
         """
         found, sum_of = self._gather(array, measured=True)
         self._wait_for(sum_of)

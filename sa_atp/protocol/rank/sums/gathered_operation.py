@@ -72,9 +72,6 @@ class GatheredOperation(Operation):
         self._start()
         return super().after_taken(last, found, done)
 
-    def _chunk_complete(self, chunk: int, top: int) -> None:
-        self._accept(chunk)
-
     # --- what is missing ----------------------------------------------------------------------------------------------
 
     def missed(self, most: int, *, by_order: bool) -> Indices:

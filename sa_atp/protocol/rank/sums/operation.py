@@ -15,7 +15,7 @@ from sa_atp.basics.arrays import Addends, Exponents, Indices, Integers, Lanes
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
-from sa_atp.protocol.numbers.quantise import dequantise, largest, poisoned
+from sa_atp.protocol.numbers.quantise import dequantise, largest
 from sa_atp.protocol.numbers.scaling import (
     CODE_NOT_FINITE,
     CODE_ZERO,
@@ -407,7 +407,7 @@ class Operation(Progress):
         """All data of the attempt is back: accept the sum, or do it again. Args: top: the largest absolute value."""
         attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
-        bad = poisoned(top)
+        bad = top >= self.sum_limit
         predicted = None
         if attempt == 0 and self.foretold:
             predicted = ChunkHistory(*self._history[chunk].item())
