@@ -22,6 +22,12 @@ from sa_atp.switches.embedded.pipeline import Pipeline
 LANES = 64
 
 
+def all_gather(worker: SimWorker, part: Octets) -> Sum:
+    gathered = worker.begin_gather(part.size)
+    worker.contribute_part(gathered, part)
+    return gathered
+
+
 class Gather:
     """One all-gather over all ranks of a job."""
 
@@ -32,7 +38,7 @@ class Gather:
         self.found: dict[int, Sum] = {}
 
     def start(self, worker: SimWorker) -> None:
-        self.found[worker.membership.rank] = worker.all_gather(self.parts[worker.membership.rank])
+        self.found[worker.membership.rank] = all_gather(worker, self.parts[worker.membership.rank])
 
     @property
     def over(self) -> bool:
@@ -175,7 +181,7 @@ def test_a_rank_that_does_not_come_is_named(pipelines: list[Pipeline]) -> None:
 def test_ranks_with_other_sizes_are_told(pipelines: list[Pipeline], sizes: tuple[int, int]) -> None:
     cluster = Cluster(pipelines[:1])
     workers = job_of(cluster, 2)
-    found = [worker.all_gather(np.ones(size, np.uint8)) for worker, size in zip(workers, sizes, strict=True)]
+    found = [all_gather(worker, np.ones(size, np.uint8)) for worker, size in zip(workers, sizes, strict=True)]
     cluster.run(lambda: all(sum_.is_over for sum_ in found), 3)
     for sum_ in found:
         assert isinstance(sum_.future.exception(), MismatchError)
@@ -184,7 +190,7 @@ def test_ranks_with_other_sizes_are_told(pipelines: list[Pipeline], sizes: tuple
 def test_a_gather_beside_a_sum_is_told(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1])
     workers = job_of(cluster, 2)
-    gathered, summed = workers[0].all_gather(np.ones(4000, np.uint8)), workers[1].begin(2048, None, whole=True)
+    gathered, summed = all_gather(workers[0], np.ones(4000, np.uint8)), workers[1].begin(2048, None, whole=True)
     workers[1].contribute(summed, [np.ones(2048, np.int32)], workers[1].membership.bits_of(1))
     cluster.run(lambda: gathered.is_over and summed.is_over, 3)
     for sum_ in (gathered, summed):

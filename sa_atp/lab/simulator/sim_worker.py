@@ -77,12 +77,17 @@ class SimWorker(Asking):
         self._serve_soon()
         return sum_
 
-    def all_gather(self, part: Octets) -> Sum:
-        """Starts an all-gather, whose `out` is uint8[ranks, bytes]. Args: part: uint8[bytes], which must stay as it is."""
-        sum_ = self._session.new_gather("uint8", part.size, Future())
-        self._session.begin_gather(sum_, self.clock.now_us, words_of_bytes(part))
+    def begin_gather(self, size: int) -> Sum:
+        """Starts an all-gather of parts of so many bytes, whose `out` is uint8[ranks, size]."""
+        sum_ = self._session.new_gather("uint8", size, Future())
+        self._session.begin_gather(sum_, self.clock.now_us)
         self._serve_soon()
         return sum_
+
+    def contribute_part(self, sum_: Sum, part: Octets) -> None:
+        """Args: part: uint8[size], which must stay as it is until the all-gather is done."""
+        self._session.contribute_part(sum_, words_of_bytes(part), self.clock.now_us)
+        self._serve_soon()
 
     def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         bits = self._session.check_contribution(sum_, parts, bits, on_behalf=on_behalf)
