@@ -63,6 +63,8 @@ class Operations:
         self._active: OrderedDict[int, Operation] = OrderedDict()  # those that are not done, in order
         self._starts: list[int] = []  # places where operations begin: of number `_first`, and those that follow
         self._first = 0
+        self.gathers = 0
+        """Operations that are open, not done, and all-gathers."""
         self._open_keys: set[object] = set()
         self._histories: dict[object, History] = {}
         self._buffers = Buffers()
@@ -132,6 +134,7 @@ class Operations:
                 plan, foretold = waiting.plan, waiting.plan.chunks if operation.foretold else 0
                 self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
             self._opened += 1
+            self.gathers += waiting.gathers
             self._open[waiting.index] = self._active[waiting.index] = operation
             self.oldest = self.oldest or operation
             for group in waiting.groups:
@@ -156,6 +159,7 @@ class Operations:
     def finish(self, operation: Operation) -> None:
         """Its sum is complete: the key is free for the next operation."""
         del self._active[operation.index]
+        self.gathers -= isinstance(operation, GatheredOperation)
         if operation is self.oldest:
             self.oldest = next(iter(self._active.values()), None)
         operation.save_history()
