@@ -195,3 +195,12 @@ def test_a_gather_beside_a_sum_is_told(pipelines: list[Pipeline]) -> None:
     cluster.run(lambda: gathered.is_over and summed.is_over, 3)
     for sum_ in (gathered, summed):
         assert isinstance(sum_.future.exception(), MismatchError)
+
+
+def test_wide_bitmaps_and_several_contributions_of_a_rank(many_bits: list[Pipeline]) -> None:
+    cluster = Cluster(
+        many_bits[:1], kernels=worker_kernels(), settings=ServerSettings(lanes=256, contribution_bits=512)
+    )
+    workers = cluster.start_job(3, micro_batches=30)
+    cluster.run_until_joined(workers)
+    run(cluster, workers, [5000, 1])
