@@ -22,6 +22,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import microseconds
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_float32
+from sa_atp.net.gathering import Gathering
 from sa_atp.net.helping import Helping
 from sa_atp.net.host_leaf.meeting import Leaf
 from sa_atp.net.host_leaf.way import Way
@@ -61,7 +62,7 @@ class Tensor(Protocol):
     def copy_(self, other: Any) -> Any: ...
 
 
-class Communicator(Asking, Scattering):
+class Communicator(Asking, Scattering, Gathering):
     """One rank's connection to a job. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(
@@ -214,8 +215,10 @@ class Communicator(Asking, Scattering):
             hash(key)
         except TypeError:
             raise UserError(f"a key must be hashable, as a name or a number is, not a {type(key).__name__}") from None
-        future: Promise[Any] = Promise(self._callbacks)
-        return self._session.new_sum(values, future, out=out, scale=scale, measured=measured, whole=whole)
+        return self._session.new_sum(values, self._new_future(), out=out, scale=scale, measured=measured, whole=whole)
+
+    def _new_future(self) -> "Future[Any]":
+        return Promise(self._callbacks)
 
     def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         """Adds values to a sum.

@@ -1,11 +1,11 @@
-"""What can be summed: arrays and tensors as flat float32, and the way back into them."""
+"""What can be summed, or gathered: arrays and tensors as flat float32 or bytes, and the way back into them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
-from sa_atp.basics.arrays import Values
+from sa_atp.basics.arrays import ByteRows, Integers, Octets, Values
 from sa_atp.basics.errors import UserError
 
 
@@ -53,3 +53,42 @@ def _check_places(strides: Sequence[int], shape: Sequence[int]) -> None:
         raise UserError(
             f"an array of shape {tuple(shape)} whose values share memory cannot be replaced by its sum: copy it first"
         )
+
+
+def flat_bytes(array: Any) -> tuple[str, Octets]:
+    """The name of an array's type, and its bytes in flat order: without a copy where they lie like that.
+
+    Raises: UserError: it has no bytes that another process can read, or is not in this host's memory.
+    """
+    if isinstance(array, np.ndarray):
+        if array.dtype.hasobject:
+            raise UserError(f"an array of {array.dtype} cannot be gathered: expected values of a fixed size")
+        return str(array.dtype), np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if type(array).__module__.partition(".")[0] == "torch":
+        tensor = cast(Any, array)
+        kind, layout = (str(each).removeprefix("torch.") for each in (tensor.dtype, tensor.layout))
+        if tensor.device.type != "cpu" or layout != "strided":
+            raise UserError(f"a {layout} tensor on {tensor.device} cannot be gathered: expected a dense one on the CPU")
+        import torch  # which is there: the tensor is one of its
+
+        flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1).contiguous()
+        return kind, flat.view(torch.uint8).numpy()
+    raise UserError(f"a {type(array).__name__} cannot be gathered: expected a NumPy array or a torch tensor")
+
+
+def gathered_like(array: Any, ranks: int) -> tuple[Any, ByteRows]:
+    """A new array for the parts of all ranks, of the shape (ranks, *array.shape), and its memory: uint8[ranks, bytes]."""
+    if isinstance(array, np.ndarray):
+        out = np.empty((ranks, *array.shape), array.dtype)
+        return out, out.reshape(-1).view(np.uint8).reshape(ranks, array.nbytes)
+    found = array.detach().new_empty((ranks, *array.shape))
+    return found, flat_bytes(found)[1].reshape(ranks, array.numel() * array.element_size())
+
+
+def words_of_bytes(part: Octets) -> Integers:
+    """Bytes as int32, filled up with zeros: without a copy where they can be read as such."""
+    if part.size % 4 == 0 and part.flags.writeable and part.ctypes.data % 4 == 0:  # kernels take what is writeable
+        return part.view(np.int32)
+    words = np.zeros(-(-part.size // 4), np.int32)
+    words.view(np.uint8)[: part.size] = part
+    return words

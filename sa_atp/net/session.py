@@ -12,7 +12,7 @@ from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from sa_atp.basics.arrays import Addends, Values
+from sa_atp.basics.arrays import Addends, ByteRows, Integers, Values
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.net.helping import Helping
@@ -33,6 +33,7 @@ T = TypeVar("T")
 ProgramQuestion = (
     Claim | Offer | Idle | TakeSeat | AskStats | AskLateness
 )  # what they may ask; everything else the connection says by itself
+WORD_BYTES = 4  # of a lane
 MOST_FRAGMENTS = 1 << 29  # of data in one operation: the order of sequence numbers that are farther apart is ambiguous
 
 
@@ -65,6 +66,8 @@ class Sum:
     """After it is done: the sums as integers (`finished.integers()`)."""
     whole: bool = False
     """Whether its values are whole numbers, int32."""
+    gathers: tuple[str, int] | None = None
+    """Of an all-gather: a name of the parts' type, and the bytes of a part; `out` is uint8[ranks, bytes]."""
     session: "Session | None" = field(default=None, repr=False)
     """The session that began it, the only one that can contribute to it."""
     is_over: bool = False
@@ -156,6 +159,30 @@ class Session:
             )
         return Sum(values, future, out, scale, measured and not self.membership.seats, session=self, whole=whole)
 
+    def new_gather(
+        self, kind: str, size: int, future: "Future[Any]", *, out: ByteRows | None = None, measured: bool = True
+    ) -> Sum:
+        """Makes an all-gather, without starting it. Called from any thread.
+
+        Args:
+        kind: a name of the parts' type; all ranks must say the same. size: bytes of each rank's part, 1 or more.
+        out: uint8[ranks, size], contiguous; default: a new array.
+
+        Raises: UserError: the job's contributions are not those of its ranks, or the parts are too long.
+        """
+        member = self.membership
+        if member.seats or member.scatters or member.help_grade is not HelpGrade.NONE:
+            raise UserError("all_gather is for jobs without help and seats, whose results go to all ranks")
+        words = -(-size // WORD_BYTES)
+        most = MOST_FRAGMENTS // member.world_size * member.lanes
+        if words > most:
+            raise UserError(
+                f"a part of {size} bytes is too long for one all_gather: expected at most {most * WORD_BYTES}"
+            )
+        if out is None:
+            out = np.empty((member.world_size, size), np.uint8)
+        return Sum(words, future, out, measured=measured, session=self, whole=True, gathers=(kind, size))
+
     def check_contribution(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool) -> int:
         """Checks a contribution. Returns: its bits, as an int. Called from any thread.
 
@@ -193,17 +220,31 @@ class Session:
 
     def begin(self, sum_: Sum, key: object | None, now_us: int, own: Values | None = None) -> None:
         """Starts a sum. Args: key: see Worker.begin; own: this rank's contribution, if it is there already."""
+        self._begin(sum_, lambda: self.worker.begin(sum_.values, key, now_us, sum_.scale, whole=sum_.whole))
+        if own is not None and not sum_.is_over:
+            self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
+
+    def begin_gather(self, sum_: Sum, now_us: int, own: Integers | None = None) -> None:
+        """Starts an all-gather. Args: own: this rank's part, if it is there already; see `contribute_part`."""
+        self._begin(sum_, lambda: self.worker.begin_gather(sum_.values, sum_.gathers, now_us))
+        if own is not None:
+            self.contribute_part(sum_, own, now_us)
+
+    def contribute_part(self, sum_: Sum, part: Integers, now_us: int) -> None:
+        """Gives this rank's part to an all-gather that is not over. Args: part: int32[sum_.values], see words_of_bytes."""
+        if not sum_.is_over:
+            self.worker.contribute_part(sum_.operation, part, now_us)
+
+    def _begin(self, sum_: Sum, begin: Callable[[], int]) -> None:
         if self.worker.error is not None:
             sum_.fail(self.worker.error)
             return
         try:
-            sum_.operation = self.worker.begin(sum_.values, key, now_us, sum_.scale, whole=sum_.whole)
+            sum_.operation = begin()
         except Exception as problem:
             sum_.fail(problem)
             raise
         self._sums[sum_.operation] = sum_
-        if own is not None:
-            self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
 
     def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool) -> None:
         """Adds values to a sum that is not over. Args: see Worker.contribute."""

@@ -4,10 +4,10 @@
     torch.distributed.init_process_group("sa_atp")
 
 Through the switch: all_reduce and reduce_scatter with SUM and AVG of float32, float16 and bfloat16, in a job each: in the
-second one a rank gets the sum of its own part alone, where all parts are equal. Through Gloo:
-tensors of a few values (see SMALL); other types, since lanes are sums of rounded numbers; other reductions (MAX, MIN,
-...), whose result must be one of the inputs bit for bit; and broadcast, all_gather, barrier and point-to-point
-messages, in which there is nothing to aggregate.
+second one a rank gets the sum of its own part alone, where all parts are equal. And all_gather of equal parts of any
+type, in memory of the CPU. Through Gloo: tensors of a few values (see SMALL); sums of other types, since lanes are sums of
+rounded numbers; other reductions (MAX, MIN, ...), whose result must be one of the inputs bit for bit; and broadcast,
+barrier and point-to-point messages, in which there is nothing to aggregate.
 """
 
 import functools
@@ -29,6 +29,7 @@ from sa_atp.train.by_gloo import COLLECTIVES, OTHERS, POINT_TO_POINT, collective
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.groups import beliefs, job_name
 from sa_atp.train.reductions import Reduction
+from sa_atp.train.tensor_gathers import GATHERS, Gather, gathering
 from sa_atp.train.tensor_sums import (
     DEVICES,
     SUMMABLE,
@@ -293,6 +294,14 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             and tensor.numel() > SMALL
         )
 
+    def may_gather(self, gathers: Sequence[Gather]) -> bool:
+        """Whether these all-gathers go through the switch, and not through Gloo; where they do, sets their time-out."""
+        size = self.size()
+        if size == 1 or not all(g.fits(size) and g.part.numel() * size > SMALL for g in gathers):
+            return False
+        self._keep_limit()
+        return self.state.may_gather
+
     def _keep_limit(self) -> None:
         if (set_since := self._gloo.options._timeout) != self._timeout:  # PyTorch sets only Gloo's
             self._limit_sums(set_since)
@@ -359,6 +368,18 @@ def _all(futures: Sequence["torch.futures.Future[Any]"]) -> "torch.futures.Futur
     return torch.futures.collect_all(list(futures)).then(values)
 
 
+def _after(
+    futures: Sequence["torch.futures.Future[Any]"], tensors: list[torch.Tensor]
+) -> "torch.futures.Future[list[torch.Tensor]]":
+    """A future of these tensors that is done when all futures are; fails with the first failure."""
+
+    def value(done: Any) -> list[torch.Tensor]:
+        done.value()
+        return tensors
+
+    return _all(futures).then(value)
+
+
 def _create(options: Any, _: Any) -> SaAtpProcessGroup:
     ranks = options.global_ranks_in_group or range(options.group_size)  # none are named for the default group
     return SaAtpProcessGroup(
@@ -368,6 +389,8 @@ def _create(options: Any, _: Any) -> SaAtpProcessGroup:
 
 for _name in (*COLLECTIVES, *POINT_TO_POINT, *OTHERS):
     if (_method := forwarding(_name, lambda tensors: SumWork(_done(tensors)))) is not None:
+        if _name in GATHERS:
+            _method = gathering(_name, _method, lambda futures, tensors: SumWork(_after(futures, tensors)))
         setattr(SaAtpProcessGroup, _name, _method)
 
 

@@ -186,11 +186,21 @@ class SaAtpState:
         Parts alone take less of each link. On one machine there are no links, and the whole sum is faster.
         Raises: UserError, TransportError.
         """
-        member = self.communicator.membership
-        how = os.environ.get("SA_ATP_SCATTER", "auto")
-        if how not in ("auto", "always", "never"):
-            raise UserError(f"SA_ATP_SCATTER = {how}: expected auto, always or never")
+        how, member = _choice("SA_ATP_SCATTER"), self.communicator.membership
         return member.may_scatter and how != "never" and (how == "always" or not member.is_local)
+
+    @property
+    def may_gather(self) -> bool:
+        """Whether an all-gather should go through the switch. All ranks have the same answer.
+
+        On one machine there are no links that it would spare, and two ranks send each other no more than their parts.
+        Raises: UserError, TransportError.
+        """
+        how = _choice("SA_ATP_GATHER")
+        if how != "auto":
+            return how == "always"
+        member = self.communicator.membership
+        return not member.is_local and member.world_size > 2
 
     @property
     def scattered(self) -> "SaAtpState":
@@ -415,6 +425,14 @@ class SaAtpState:
         self.results, self.bits, self.error_feedback, self.rounding_seed = "to all", 32, True, 0
         vars(self).update(state)
         self._forget_connection()
+
+
+def _choice(variable: str) -> str:
+    """auto, always or never, as the environment says. Raises: UserError."""
+    how = os.environ.get(variable, "auto")
+    if how not in ("auto", "always", "never"):
+        raise UserError(f"{variable} = {how}: expected auto, always or never")
+    return how
 
 
 def _has_group() -> bool:

@@ -1,11 +1,15 @@
-"""FSDP2 through the switch: gradients are reduce-scattered, or averaged over replicas, by in-network aggregation.
+"""FSDP2 through the switch: gradients are reduce-scattered, or averaged over replicas, by in-network aggregation, and
+parameters are gathered by multicast.
 
-    from sa_atp.train.fsdp import reduce_in_switch
+    from sa_atp.train.fsdp import gather_in_switch, reduce_in_switch
 
     fully_shard(model)
-    reduce_in_switch(model, SaAtpState.from_env())
+    state = SaAtpState.from_env()
+    reduce_in_switch(model, state)
+    gather_in_switch(model, state)
 
-FSDP has no communication hook as DDP has; it accepts a custom reduce-scatter, and a hook that runs after it.
+FSDP has no communication hook as DDP has; it accepts a custom reduce-scatter and all-gather, and a hook that runs after the
+former.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,17 +23,44 @@ from torch.distributed.fsdp import FSDPModule
 from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import is_packed, pack, scatter_in_background, sum_in_background, writing
+from sa_atp.train.tensor_gathers import Gather, gather_in_background
+from sa_atp.train.tensor_sums import described, is_packed, pack, scatter_in_background, sum_in_background, writing
 
 
-class SwitchReduceScatter:
-    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: every rank gets its part of the sum."""
+class _InSwitch:
+    """What FSDP asks of its custom collectives besides calling them."""
 
     def __init__(self, state: SaAtpState) -> None:
         self._state = state
 
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
+
+
+class SwitchAllGather(_InSwitch):
+    """An all-gather for `FSDPModule.set_custom_all_gather`: every rank gets all parts."""
+
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        """Gathers tensors. Raises: UserError: they are not on the CPU; TransportError."""
+        gather = Gather(input_tensor, [output_tensor])
+        if not gather.fits(group.size()):
+            raise UserError(
+                f"{described(input_tensor)}, gathered through the switch into {described(output_tensor)}: expected dense "
+                "ones of one type on the CPU"
+            )
+        if not input_tensor.numel():
+            return None
+        work = SumWork(gather_in_background(self._state, gather).then(lambda future: [future.value()]))
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+
+class SwitchReduceScatter(_InSwitch):
+    """A reduce-scatter for `FSDPModule.set_custom_reduce_scatter`: every rank gets its part of the sum."""
 
     def __call__(
         self,
@@ -73,6 +104,19 @@ def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
     reduce_scatter = SwitchReduceScatter(state)
     for unit in _units(model):
         cast(Any, unit).set_custom_reduce_scatter(reduce_scatter)
+
+
+def gather_in_switch(model: nn.Module, state: SaAtpState) -> None:
+    """Makes every FSDP unit of a model gather its parameters through the switch. They are to be in memory of the CPU.
+
+    Args: state: its ranks are those over which the model is sharded; `reduce_in_switch` may have the same one.
+    Raises: UserError: `fully_shard` has not been applied, or this release of PyTorch takes no custom all-gather.
+    """
+    all_gather = SwitchAllGather(state)
+    for unit in _units(model):
+        if not hasattr(unit, "set_custom_all_gather"):
+            raise UserError(f"PyTorch {torch.__version__} takes no custom all-gather: expected 2.9 or newer")
+        cast(Any, unit).set_custom_all_gather(all_gather)
 
 
 def average_replicas_in_switch(model: nn.Module, state: SaAtpState) -> None:

@@ -113,9 +113,9 @@ def sum_in_background(
     if not is_packed(tensor):
         return _sum_packed(state, tensor, key, scale, weight, measured, codec)
     if tensor.device.type == "cpu":
-        return _future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured, codec))
+        return future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured, codec))
     stage = _stage_of(state, tensor.device)
-    return _future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured, codec=codec), stage)
+    return future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured, codec=codec), stage)
 
 
 def scatter_in_background(
@@ -145,12 +145,12 @@ def scatter_in_background(
             state, tensor.numel(), None, scale, True, store=store, parts=tensor.numel() // output.numel()
         )
         pending.contribute(tensor.detach().reshape(-1), weight)
-        return _future_of(output, pending.done)
+        return future_of(output, pending.done)
     stage = _stage_of(state, tensor.device)
-    return _future_of(output, stage.sum(state, tensor, None, scale, weight, True, output=output), stage)
+    return future_of(output, stage.sum(state, tensor, None, scale, weight, True, output=output), stage)
 
 
-def _future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None" = None) -> TensorFuture:
+def future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None" = None) -> TensorFuture:
     """A future whose value is a tensor that has its values when `done` is. Args: stage: of the tensor's GPU."""
     on_stream: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     future: TensorFuture = torch.futures.Future()

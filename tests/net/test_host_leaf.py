@@ -121,6 +121,13 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def all_gather(ranks: list[Communicator]) -> None:
+    """Parts pass the leaf, and come down by it."""
+    futures = [comm.all_gather_async(np.full(VALUES, rank, np.int32)) for rank, comm in enumerate(ranks)]
+    for each in futures:
+        assert (each.result(WAIT_S) == np.arange(len(ranks))[:, None]).all()
+
+
 def all_reduce(ranks: list[Communicator]) -> None:
     arrays = [np.full(VALUES, rank + 1.0, np.float32) for rank in range(len(ranks))]
     sums = [comm.all_reduce_async(array, key="tensor") for comm, array in zip(ranks, arrays, strict=True)]
@@ -143,6 +150,7 @@ def test_ranks_of_a_host_send_one_sum_up_also_after_their_leaf_was_killed(
         assert [comm.membership.leaf_ranks for comm in ranks] == [0b11, 0b11, 0]
         job = ranks[0].membership.job
         all_reduce(ranks)
+        all_gather(ranks)
         before = above.contributions(job)
         for _ in range(3):
             all_reduce(ranks)

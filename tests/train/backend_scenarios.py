@@ -17,7 +17,12 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState
 from sa_atp.train import backend
-from sa_atp.train.fsdp import SwitchReduceScatter, average_replicas_in_switch, reduce_in_switch
+from sa_atp.train.fsdp import (
+    SwitchReduceScatter,
+    average_replicas_in_switch,
+    gather_in_switch,
+    reduce_in_switch,
+)
 
 
 @contextmanager
@@ -262,6 +267,12 @@ def through_switch(rank: int, world_size: int) -> dict[str, int]:
     count("everything else")
     dist.reduce_scatter_tensor(torch.zeros(500), torch.ones(500 * world_size))
     count("reduce_scatter")
+    dist.all_gather_into_tensor(torch.zeros(500 * world_size), torch.ones(500))
+    count("all_gather_into_tensor")
+    dist.all_gather(
+        [torch.zeros(500, dtype=torch.int64) for _ in range(world_size)], torch.ones(500, dtype=torch.int64)
+    )
+    count("all_gather")
     model = DistributedDataParallel(nn.Linear(50, 20))
     before = sum(sent.values())
     model(torch.ones(1, 50)).sum().backward()
@@ -269,8 +280,65 @@ def through_switch(rank: int, world_size: int) -> dict[str, int]:
     return sent
 
 
+GATHERED = ("float32", "float16", "bfloat16", "float64", "int64", "int32", "int16", "uint8", "bool", "complex64")
+
+
+def gathers(rank: int, world_size: int, *, values: int) -> dict[str, bool]:
+    """Whether all-gathers have the bits of everybody's tensors, whatever these mean: NaN with a payload, -2**31."""
+    group: Any = dist.group.WORLD
+    found: dict[str, bool] = {}
+
+    def bits(kind: torch.dtype, of: int, count: int = values) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(100 * of + count)
+        drawn = torch.randint(0, 256, (count * 16,), generator=generator, dtype=torch.uint8)
+        drawn.view(torch.int32)[::3] = -(2**31)
+        drawn.view(torch.int32)[1::7] = 0x7FA00001  # a signalling NaN of float32
+        return (drawn % 2).bool()[:count] if kind is torch.bool else drawn.view(kind)[:count].clone()
+
+    def check(name: str, tensor: torch.Tensor, expected: torch.Tensor) -> None:
+        same = torch.equal(tensor.contiguous().view(torch.uint8), expected.contiguous().view(torch.uint8))
+        found[name] = found.get(name, True) and same
+
+    for name in GATHERED:
+        kind = getattr(torch, name)
+        everyones = torch.cat([bits(kind, of) for of in range(world_size)])
+        mine = bits(kind, rank)
+        joined = torch.zeros(world_size * values, dtype=kind)
+        dist.all_gather_into_tensor(joined, mine)
+        check(name, joined, everyones)
+        parts = [torch.zeros(values, dtype=kind) for _ in range(world_size)]
+        dist.all_gather(parts, mine)
+        check(name, torch.cat(parts), everyones)
+    # FSDP's part is a piece of the output; several at once, in order
+    outputs = [torch.zeros(world_size, values + n) for n in range(3)]
+    works = []
+    for n, output in enumerate(outputs):
+        output[rank] = bits(torch.float32, rank, values + n)
+        works.append(dist.all_gather_into_tensor(output, output[rank], async_op=True))
+    for n, (output, work) in enumerate(zip(outputs, works, strict=True)):
+        assert work is not None
+        work.wait()
+        check("in place", output.view(-1), torch.cat([bits(torch.float32, of, values + n) for of in range(world_size)]))
+    strided = torch.zeros(values, 2 * world_size)[:, ::2].t()
+    dist.all_gather_into_tensor(strided, bits(torch.float32, rank))
+    check("strided", strided.reshape(-1), torch.cat([bits(torch.float32, of) for of in range(world_size)]))
+    with dist._coalescing_manager():
+        pieces = [torch.zeros(world_size * values) for _ in range(2)]
+        for piece in pieces:
+            dist.all_gather_into_tensor(piece, bits(torch.float32, rank))
+    for piece in pieces:
+        check("coalesced", piece, torch.cat([bits(torch.float32, of) for of in range(world_size)]))
+    world = dist.group.WORLD
+    assert world is not None
+    joined = functional.wait_tensor(functional.all_gather_tensor(bits(torch.float32, rank), 0, world))
+    check("functional", joined, torch.cat([bits(torch.float32, of) for of in range(world_size)]))
+    found["by the switch"] = group.state.communicator.stats().results > 0
+    return found
+
+
 def fsdp(rank: int, world_size: int, *, mode: str, device: str = "cpu") -> list[float]:
     """Mean losses of a sharded model. mode: "native", "switch", "hybrid" (native), or "replicas" (through the switch)."""
+    gathered: SaAtpState | None = None
     torch.manual_seed(0)
     model = nn.Sequential(*[nn.Sequential(nn.Linear(17, 33), nn.Tanh(), nn.Linear(33, 17)) for _ in range(3)])
     model.to(device)
@@ -285,10 +353,15 @@ def fsdp(rank: int, world_size: int, *, mode: str, device: str = "cpu") -> list[
     if mode == "switch":
         state = SaAtpState.from_env()
         reduce_in_switch(model, state)
+        gather_in_switch(model, state)
+        gathered = state
     elif mode == "replicas":
         job = f"{os.environ['SA_ATP_JOB']}, shard {both['shard'].get_local_rank()}"
         state = SaAtpState.from_env(process_group=both["replicate"].get_group(), job=job)
         average_replicas_in_switch(model, state)
+    elif mode == "native" and dist.get_backend() == "sa_atp":
+        group: Any = mesh.get_group()
+        gathered = group.state
     optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
     generator = torch.Generator().manual_seed(rank)
     losses = torch.zeros(8)
@@ -300,6 +373,8 @@ def fsdp(rank: int, world_size: int, *, mode: str, device: str = "cpu") -> list[
         optimiser.step()
         losses[step] = loss.detach()
     dist.all_reduce(losses)
+    if gathered is not None:  # the gradients' sums are in another job
+        assert gathered.communicator.stats().results > len(losses) * 17 * 33 * 6 / 256
     if state is not None:
         communicator = (state.scattered if mode == "switch" else state).communicator
         assert communicator.stats().fragments_sent > 0

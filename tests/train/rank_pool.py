@@ -115,6 +115,7 @@ class Ranks:
             "SA_ATP_SERVER": self.server,
             "SA_ATP_JOB": f"job{number}",
             "SA_ATP_SCATTER": "always",
+            "SA_ATP_GATHER": "always",
             **(environment or {}),
         }
         store = self._folder / f"store{number}"

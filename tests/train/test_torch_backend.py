@@ -31,6 +31,19 @@ def test_sums_go_through_the_switch_and_the_rest_through_gloo(ranks: Ranks) -> N
         assert all(count > 0 for count in sent.values()), sent
 
 
+@pytest.mark.parametrize("values", [200, 40_001])
+def test_all_gather_keeps_every_bit(ranks: Ranks, values: int) -> None:
+    for found in ranks.run("gathers", 3, module=MODULE, backend="sa_atp", values=values):
+        assert len(found) == 15
+        assert all(found.values()), found
+
+
+@pytest.mark.parametrize("how", ["auto", "never"])
+def test_all_gather_stays_with_gloo_on_one_machine(ranks: Ranks, how: str) -> None:
+    for sent in ranks.run("through_switch", 3, module=MODULE, backend="sa_atp", environment={"SA_ATP_GATHER": how}):
+        assert (sent["all_gather"], sent["all_gather_into_tensor"]) == (0, 0)
+
+
 def test_metrics_of_mixed_magnitude(ranks: Ranks) -> None:
     for found in ranks.run("metrics", 2, module=MODULE, backend="sa_atp"):
         assert found == {

@@ -107,7 +107,7 @@ REFUSED: list[tuple[Case, str]] = [
     *[({"call": call, "layout": "nested"}, "a nested float32 tensor on cpu in a collective: expected a dense") for call in
       ("all_reduce", "reduce", "broadcast")],
     *[({"call": call, "dtype": "int16"}, "Gloo, which does this, has no torch.int16: expected one of float16") for call in
-      ("all_reduce", "reduce", "reduce_scatter_tensor", "broadcast", "all_gather", "all_to_all_single")],
+      ("all_reduce", "reduce", "reduce_scatter_tensor", "broadcast", "all_to_all_single")],
     ({"call": "all_reduce", "op": "AVG", "dtype": "bool"}, "bool tensors have no mean"),
     ({"call": "reduce", "op": "AVG", "dtype": "bool"}, "bool tensors have no mean"),
     ({"call": "all_reduce", "op": "PREMUL_SUM", "dtype": "int64"}, "PREMUL_SUM of torch.int64 tensors: expected a float"),

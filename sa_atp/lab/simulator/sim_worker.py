@@ -5,9 +5,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from sa_atp.basics.arrays import Addends
+from sa_atp.basics.arrays import Addends, Octets
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.nodes import SimHost
+from sa_atp.net.flat_values import words_of_bytes
 from sa_atp.net.helping import Helping
 from sa_atp.net.session import Asking, Session, Sum
 from sa_atp.protocol.job.errors import TransportError
@@ -75,6 +76,18 @@ class SimWorker(Asking):
         self._session.begin(sum_, key, self.clock.now_us)
         self._serve_soon()
         return sum_
+
+    def begin_gather(self, size: int) -> Sum:
+        """Starts an all-gather of parts of so many bytes, whose `out` is uint8[ranks, size]."""
+        sum_ = self._session.new_gather("uint8", size, Future())
+        self._session.begin_gather(sum_, self.clock.now_us)
+        self._serve_soon()
+        return sum_
+
+    def contribute_part(self, sum_: Sum, part: Octets) -> None:
+        """Args: part: uint8[size], which must stay as it is until the all-gather is done."""
+        self._session.contribute_part(sum_, words_of_bytes(part), self.clock.now_us)
+        self._serve_soon()
 
     def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, *, on_behalf: bool = False) -> None:
         bits = self._session.check_contribution(sum_, parts, bits, on_behalf=on_behalf)

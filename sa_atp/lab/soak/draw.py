@@ -46,7 +46,7 @@ def draw(seed: int) -> Scene:
         contributions = most_contributions(lanes)
     jobs = tuple(_job(rng, large, lanes, contributions) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
     quota = rng.choice([quota for quota in SLOTS if quota <= slots])
-    jobs = _scattered(seed, jobs, quota)
+    jobs = _gathering(seed, _scattered(seed, jobs, quota))
     return Scene(
         seed=seed,
         lanes=lanes,
@@ -132,6 +132,16 @@ def _scattered(seed: int, jobs: Sequence[JobScene], quota: int) -> tuple[JobScen
             lengths = tuple(max(1, length // job.ranks) for length in job.lengths)
             job = replace(job, scattered=True, lengths=lengths)
         found.append(job)
+    return tuple(found)
+
+
+def _gathering(seed: int, jobs: Sequence[JobScene]) -> tuple[JobScene, ...]:
+    """Has some jobs gather; draws by itself as well."""
+    rng = random.Random(seed ^ 0x6A78E2)
+    found = []
+    for job in jobs:
+        may_gather = job.help is HelpGrade.NONE and not job.scattered and job.not_finite is None
+        found.append(replace(job, gathers=True) if may_gather and rng.random() < 0.4 else job)
     return tuple(found)
 
 

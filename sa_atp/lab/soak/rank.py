@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.basics.arrays import Exponents, Integers, Octets, Values
 from sa_atp.lab.simulator.nodes import SimHost
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
@@ -60,12 +60,21 @@ class JobState:
             self._parts[step] = values.draw_contributions(self._seed, self.number, self.scene, step)
         return self._parts[step]
 
+    def gathered_part(self, step: int, rank: int) -> Octets:
+        """uint8[bytes]: a rank's part of an all-gather."""
+        return self.parts(step)[rank * self.scene.micro_batches].view(np.uint8)
+
     def check(self, worker: SimWorker, step: int, sum_: Sum) -> None:
         """Compares the first rank's sum with the reference, and the sums of other ranks with the first. Raises: Broken."""
         assert sum_.finished is not None
         member = worker.membership
-        integers, exponents = sum_.finished.integers()
         where = f"job {self.number}, sum {step}, rank {member.rank}"
+        if self.scene.is_gather(step):
+            for rank, part in enumerate(sum_.out):
+                if not np.array_equal(part, self.gathered_part(step, rank)):
+                    raise Broken("sum", f"{where}: the part of rank {rank} has other bytes")
+            return
+        integers, exponents = sum_.finished.integers()
         if self.scene.scattered:
             part = slice(member.rank * self.scene.lengths[step], (member.rank + 1) * self.scene.lengths[step])
             contributions = [each[part] for each in self.parts(step)]
@@ -237,13 +246,20 @@ class Rank:
         scene, clock = self.job.scene, self.world.network.clock
         step, length = self._begun, self.job.scene.values(self._begun)
         self._begun += 1
-        sum_ = worker.begin(length, f"tensor of {length}" if scene.keyed else None)
+        if scene.is_gather(step):
+            sum_ = worker.begin_gather(self.job.gathered_part(step, self.rank).size)
+        else:
+            sum_ = worker.begin(length, f"tensor of {length}" if scene.keyed else None)
         sum_.future.add_done_callback(lambda _: self.world.run_guarded(partial(self._take, worker, step, sum_)))
         self._busy_until_us = max(self._busy_until_us, clock.now_us) + self._piece_us() * scene.micro_batches
         clock.at(self._busy_until_us, partial(self._contribute, worker, step, sum_))
 
     def _contribute(self, worker: SimWorker, step: int, sum_: Sum) -> None:
-        if worker is self.worker:
+        if worker is not self.worker:
+            return
+        if self.job.scene.is_gather(step):
+            worker.contribute_part(sum_, self.job.gathered_part(step, self.rank))
+        else:
             own = slice(self.rank * self.job.scene.micro_batches, (self.rank + 1) * self.job.scene.micro_batches)
             worker.contribute(sum_, self.job.parts(step)[own], worker.membership.bits_of(self.rank))
 

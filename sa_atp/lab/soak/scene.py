@@ -81,6 +81,8 @@ class JobScene:
     """Values of each sum, or where results are scattered of each part of it; with help, all are as long as the first."""
     scattered: bool = False
     """Whether each rank gets a part of the sums."""
+    gathers: bool = False
+    """Whether the first sum, the third, ... are all-gathers of what ranks would have contributed, bit for bit."""
     magnitudes: tuple[int, ...] = (0,)
     """The values of each sum are about 2 to the power of this."""
     shapes: tuple[str, ...] = ("normal",)
@@ -110,6 +112,9 @@ class JobScene:
         """Values of a sum, of all parts."""
         return self.lengths[step] * (self.ranks if self.scattered else 1)
 
+    def is_gather(self, step: int) -> bool:
+        return self.gathers and step % 2 == 0
+
     @property
     def step_us(self) -> int:
         """Compute time of a step on the slowest rank, without help."""
@@ -126,6 +131,8 @@ class JobScene:
         parts.append(f"{plural(len(self.lengths), 'sum')} of values: {sums}")
         if self.scattered:
             parts.append("of each rank's part")
+        if self.gathers:
+            parts.append("every second one an all-gather")
         parts.append(f"{'with' if self.keyed else 'without'} keys, {self.ahead} under way at once")
         if self.compute_us:
             parts.append(f"{self.compute_us} us to compute")

@@ -135,8 +135,8 @@ def _smaller_jobs(job: JobScene) -> Iterator[JobScene]:
         magnitudes=(0,) * steps,
         shapes=("whole",) * steps,
     )
-    for names in (("help",), ("scattered",), ("magnitudes", "shapes"), ("magnitudes",), ("not_finite",), ("ahead",),
-                  ("keyed",), ("slow", "slowdown"), ("lossy", "loss"), ("compute_us",)):  # fmt: skip
+    for names in (("help",), ("scattered",), ("gathers",), ("magnitudes", "shapes"), ("magnitudes",), ("not_finite",),
+                  ("ahead",), ("keyed",), ("slow", "slowdown"), ("lossy", "loss"), ("compute_us",)):  # fmt: skip
         simpler = replace(job, **{name: getattr(plain, name) for name in names})
         if simpler != job and (simpler.keyed or simpler.help is HelpGrade.NONE):
             yield simpler

@@ -86,7 +86,7 @@ class SoakWorld:
         fragments = sum(
             job.ranks
             * sum(length // scene.lanes + 2 for length in job.lengths)
-            * (job.ranks if job.scattered else 1)
+            * (job.ranks if job.scattered or job.gathers else 1)
             * (1 if job.help is HelpGrade.NONE else 2)
             for job in scene.jobs
         )

@@ -253,7 +253,7 @@ class ServerLink:
             first=first.first_seq,
             predicted=first.foretold,
             tag=first.tag,
-            given=functools.reduce(operator.or_, (group.bits for group in first.groups), 0),
+            given=functools.reduce(operator.or_, (group.given_bits for group in first.groups), 0),
             held=first.held_bits,
             waits=self.waits.take(),
         )

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Addends, ByteRows, Headers
+from sa_atp.basics.arrays import Addends, ByteRows, Headers, Integers
 from sa_atp.protocol.job.errors import (
     NarrowPathError,
     OperationTimeoutError,
@@ -38,6 +38,7 @@ from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.server_link import ServerLink
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
+from sa_atp.protocol.rank.sums.part_group import PartGroup
 from sa_atp.protocol.rank.sums.under_way import gather_at_most
 from sa_atp.protocol.rank.waits import Waits
 
@@ -107,10 +108,24 @@ class Worker:
         index, first_seq = self._operations.begin(values, key, scale, whole=whole)
         if self._log is not nobody:  # a key's text is the program's to make
             self._log(SumBegun(index, values, None if key is None else str(key)))
+        self._after_begin(first_seq, now_us)
+        return index
+
+    def begin_gather(self, words: int, name: object, now_us: int) -> int:
+        """Starts an all-gather, an operation as `begin` does. (section 5.10)
+
+        Args: words: length of each rank's part; name: all ranks must say the same.
+        Returns: the operation's number, for `contribute_part`.
+        """
+        index, first_seq = self._operations.begin_gather(words, name)
+        self._log(SumBegun(index, words * self.membership.world_size, None))
+        self._after_begin(first_seq, now_us)
+        return index
+
+    def _after_begin(self, first_seq: int, now_us: int) -> None:
         self._open_waiting(now_us)
         if self._receiver.on_begun(first_seq):
             self._fetching.ask(self._operations.active(), now_us)
-        return index
 
     def limit_operations(self, timeout_us: int) -> None:
         """Sets for how long an operation may make no progress before it fails."""
@@ -143,10 +158,26 @@ class Worker:
             under_way=self._operations.under_way,
         )
         group.bypass_leaf = self._leaf.applies_to(bits, on_behalf=on_behalf)
+        self._add(operation, group, now_us)
+
+    def contribute_part(self, operation: int, part: Integers, now_us: int) -> None:
+        """Gives this rank's part to an all-gather. Args: part: int32[words], see PartGroup; it must stay as it is until the
+        operation is done.
+        """
+        plan, member = self._operations.plan_of(operation), self.membership
+        assert plan is not None  # it is not done without this part
+        own = member.bits_of(member.rank)
+        under_way = self._operations.under_way
+        self._add(
+            operation, PartGroup(plan, member.rank, member.world_size, part, member.fan_in, own, under_way), now_us
+        )
+
+    def _add(self, operation: int, group: ContributionGroup, now_us: int) -> None:
         group.sending.append((now_us, now_us))
         self._probe_timer.on_values(now_us)
         if self._log is not nobody:
-            self._log(Contributed(operation, hex(bits), self._ranks_of(bits), on_behalf, group.bypass_leaf))
+            bits = group.given_bits
+            self._log(Contributed(operation, hex(bits), self._ranks_of(bits), group.on_behalf, group.bypass_leaf))
         self._operations.add(operation, group)
 
     def probe(self, operation: int) -> None:

@@ -123,9 +123,12 @@ class SumStore:
         outcome[overlap.any(axis=1)] = OVERLAP
         outcome[(overlap == bits).all(axis=1) & ~empty] = DUPLICATE
         outcome[~empty & (page.stream[at] != stream)] = MISMATCH
+        # what has all contributions is the sum, whatever of it was here (section 5.10)
+        whole = (bits == self.fan_in).all(axis=1)
+        outcome[whole & (outcome == OVERLAP)] = ADDED
         outcome[page.complete[at]] = KNOWN
         new = outcome == ADDED
-        fresh, more = new & empty, new & ~empty
+        fresh, more = new & (empty | whole), new & ~(empty | whole)
         page.lanes[at[fresh]] = lanes[fresh]
         page.stream[at[fresh]] = stream[fresh]
         page.lanes[at[more]] = saturating_add(page.lanes[at[more]], lanes[more])

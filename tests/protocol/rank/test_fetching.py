@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from sa_atp.basics.arrays import Mask
+from sa_atp.basics.arrays import Indices, Mask
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.packets.control import Fetch, decode_request
@@ -33,6 +33,10 @@ class Missing:
     def oldest_pending(self) -> int | None:
         found = np.flatnonzero(self.pending)
         return int(found[0]) if len(found) else None
+
+    def missed(self, most: int, *, by_order: bool) -> Indices:
+        found = np.flatnonzero(self.pending)
+        return found[found < found[0] + most] if len(found) else found
 
 
 class Slow:

@@ -21,7 +21,6 @@ from sa_atp.protocol.numbers.scaling import (
     HEADROOM_BITS,
     MAX_EXPONENT,
     MIN_EXPONENT,
-    SUM_LIMIT,
     limit_bits,
     target_bits,
 )
@@ -112,7 +111,7 @@ class CommonCase:
             slot_base=membership.slot_base, slot_count=membership.slot_count,
         )  # fmt: skip
         self._where = k.Part(
-            sum_limit=SUM_LIMIT, target_bits=target_bits(membership.contributions), coarse_bits=COARSE_BITS,
+            target_bits=target_bits(membership.contributions), coarse_bits=COARSE_BITS,
             headroom_bits=HEADROOM_BITS, min_exponent=MIN_EXPONENT, max_exponent=MAX_EXPONENT,
             bitmap_words=membership.contribution_bits // BITMAP_WORD_BITS,
         )  # fmt: skip
@@ -134,6 +133,7 @@ class CommonCase:
         if within < plan.scale_fragments or group.excluded or not (LITTLE_ENDIAN and group.is_aligned):
             return 0
         what = self._described(operation, attempt)
+        what.data_start += group.first_fragment
         what.flags = Flag.ON_BEHALF if group.bypass_leaf else 0
         bits = _in_memory(group.bits, self._member.contribution_bits)
         words = packets.view(np.uint32)
@@ -168,7 +168,7 @@ class CommonCase:
         if within < plan.scale_fragments or within + stream.end - stream.start > plan.attempt_fragments:
             return None
         part = self._part_of(operation, attempt)
-        part.local, part.exponent, part.high = local, stream.exponent, operation.groups[0].high
+        part.local, part.exponent, part.high = local, stream.exponent, operation.groups[0].common_below
         self._part.write(part)
         if len(self._done) < plan.chunks:
             self._done = table(k.Complete, 2 * plan.chunks)
@@ -215,14 +215,14 @@ class CommonCase:
         what.tag, what.first_seq, what.attempt = operation.tag, operation.first_seq, attempt
         what.data_start, what.chunk_fragments = plan.data_start(attempt), plan.chunk_fragments
         what.flags, what.add, what.whole = 0, False, operation.whole
-        what.limit = SUM_LIMIT if operation.whole else 1 << limit_bits(self._member.contributions)
+        what.limit = operation.sum_limit if operation.whole else 1 << limit_bits(self._member.contributions)
         return what
 
     def _part_of(self, operation: Operation, attempt: int) -> k.Part:
         where, plan = self._where, operation.plan
         where.data_start, where.data_fragments, where.attempt = plan.data_start(attempt), plan.data_fragments, attempt
         where.chunk_fragments, where.local, where.exponent, where.high = plan.chunk_fragments, 0, 0, 0
-        where.foretold = operation.foretold
+        where.foretold, where.sum_limit = operation.foretold, operation.sum_limit
         return where
 
     def write_values(

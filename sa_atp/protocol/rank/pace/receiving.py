@@ -206,7 +206,9 @@ class Receiver:
         if stored:
             # the parameter server has results that we missed, and probably more of them
             self._after_stored(head, now_us)
-            self._fetching.ask(self._operations.active(), now_us)
+            first = self._operations.oldest
+            by_order = first is not None and not self._operations.is_complete(first)
+            self._fetching.ask(self._operations.active(), now_us, by_order=by_order)
 
     def _after_stored(self, head: Headers, now_us: int) -> bool:
         """Results that we have asked for tell how long that takes, even those that we have by now.

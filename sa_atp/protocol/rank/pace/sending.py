@@ -86,6 +86,8 @@ class Sender:
         if not active or not at_most:
             return None
         self._recovery.find_losses(active, now_us)
+        if self._operations.gathers:
+            self._recovery.find_gaps(active, now_us)
         in_window = int(self._window.network) - in_network(self._under_way)
         if in_window <= 0:
             self._recovery.on_full_window(active, now_us)

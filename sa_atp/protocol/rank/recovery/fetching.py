@@ -53,22 +53,22 @@ class Fetching:
         self._is_through = False  # whether its last one has come
         self._asked_of: int | None = None  # the operation's first sequence number
 
-    def ask(self, active: Iterable[Operation], now_us: int) -> None:
+    def ask(self, active: Iterable[Operation], now_us: int, *, by_order: bool = False) -> None:
         """Asks once for a batch from the oldest fragment that is missing, unless one may still be coming.
 
-        Args: active: the operations that are not done, in order.
+        Args: active: the operations that are not done, in order. by_order: see Operation.missed.
         """
-        for question in self._questions(active, now_us):
+        for question in self._questions(active, now_us, by_order=by_order):
             packet = encode(question, request=0, job=self._member.job, epoch=self._member.epoch)
             self.packets.append(Burst.of(self._member.server_address, packet))
 
-    def _questions(self, active: Iterable[Operation], now_us: int) -> list[Fetch]:
+    def _questions(self, active: Iterable[Operation], now_us: int, *, by_order: bool) -> list[Fetch]:
         """One for each run of missing fragments."""
         for operation in active:
-            oldest = operation.oldest_pending()
-            if oldest is None:
+            missing = operation.missed(FETCH_FRAGMENTS, by_order=by_order)
+            if not len(missing):
                 continue
-            plan = operation.plan
+            oldest, plan = int(missing[0]), operation.plan
             first = (operation.first_seq + plan.number_of(oldest)) & SEQ_MASK
             is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
             if is_new:
@@ -76,7 +76,7 @@ class Fetching:
                 self._tries, self._is_again, self._is_through = 0, False, False
             elif now_us < self._until_us:
                 return []
-            missing = oldest + np.flatnonzero(operation.pending[oldest : oldest + self._batch])
+            missing = missing[missing < oldest + self._batch]
             runs = runs_of(plan.numbers_of(missing) - plan.number_of(oldest))
             end = (first + runs[-1][1]) & SEQ_MASK
             if is_new or serial_distance(self._asked_to, end) > 0:

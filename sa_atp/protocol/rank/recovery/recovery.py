@@ -86,6 +86,19 @@ class Recovery:
                 if is_late_news(group, before_us):
                     self._ask_for_late(operation, group, before_us, now_us)
 
+    def find_gaps(self, operations: Iterable[Operation], now_us: int) -> None:
+        """Asks for fragments of other ranks that are late: later ones of the same rank are complete. (section 5.10)"""
+        reordering_us = self._round_trip.reordering_us(now_us)
+        for operation in operations:
+            gaps = operation.gaps(now_us, reordering_us)
+            if not len(gaps):
+                continue
+            (group,) = operation.groups
+            gaps = gaps[(group.order[gaps] == NEVER) & (group.ask_again_us[gaps] <= now_us)]
+            room = room_for_questions(self._window, len(self._questions))
+            if len(gaps) and room > 0:
+                self._ask_for(operation, gaps[:room].tolist(), now_us)
+
     def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
         room = room_for_questions(self._window, len(self._questions))
         if room <= 0:
@@ -329,9 +342,13 @@ class Recovery:
         for group in operation.groups:
             if in_leaf and self._leaf.says_nothing_of(group, bits, self._probe_timer.timeouts):
                 continue
-            if not NEVER < group.order[local] <= question.behind:
+            if bits == self._member.fan_in and group.may_ask_for(local):
+                held = False
+                lost += self._lose_by_question(operation, group, np.array([local]))
+                not_there += 1  # a result of others is lost: the link on which all results come is full
+            elif not NEVER < group.order[local] <= question.behind:
                 held = False  # it was not there to be seen
-            elif bits & group.bits != group.bits or bits == self._member.fan_in:
+            elif bits & group.bits_at(local) != group.bits_at(local) or bits == self._member.fan_in:
                 held = False
                 if group.exclude(local, bits):
                     group.resend_next(local)

@@ -73,6 +73,31 @@ class ContributionGroup(Transmissions):
         self.sent = Sent(self.sent_us, self.order, self.tries, self.marked_lost, self.ask_again_us, self.held)
         """The arrays that kernels read and write."""
 
+    # --- which contributions, of what ---------------------------------------------------------------------------------
+
+    first_fragment = 0
+    """The data fragment with which its values begin."""
+
+    @property
+    def given_bits(self) -> int:
+        """The contributions that a program has made with it."""
+        return self.bits
+
+    def bits_at(self, local: int) -> int:
+        """The contributions that it adds to a fragment."""
+        return self.bits
+
+    @property
+    def common_below(self) -> int:
+        """Where fragments end whose results may be the common case: nothing at or above has been sent."""
+        return self.high
+
+    def may_ask_for(self, local: int) -> bool:
+        """Whether a fragment that has not been sent is sent all the same, when it is known that its sum is complete: to get
+        the result. (section 5.10)
+        """
+        return False
+
     # --- what may be sent -------------------------------------------------------------------------------------------
 
     def may_send_scale(self, attempt: int, fragment: int) -> None:

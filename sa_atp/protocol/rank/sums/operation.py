@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sa_atp.basics.arrays import Addends, Exponents, Integers, Lanes
+from sa_atp.basics.arrays import Addends, Exponents, Indices, Integers, Lanes
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import ChunkAccepted, ChunkRedone, ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Plan, Run
-from sa_atp.protocol.numbers.quantise import dequantise, largest, multiply, poisoned
+from sa_atp.protocol.numbers.quantise import dequantise, largest, multiply
 from sa_atp.protocol.numbers.scaling import (
     CODE_NOT_FINITE,
     CODE_ZERO,
@@ -40,6 +40,7 @@ CODE_MASK = 0xFF
 History = NDArray[np.void]
 """HistoryRow[chunks]: of each chunk, what its next exponent follows from."""
 WriteValues = Callable[[Integers, Exponents, int, int, float, Any], bool]
+NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
 
 
 def history_of_whole(chunks: int) -> History:
@@ -50,6 +51,9 @@ def history_of_whole(chunks: int) -> History:
 
 
 class Operation(Progress):
+    sum_limit = SUM_LIMIT
+    """Sums, and whole numbers that are added, are smaller."""
+
     def __init__(
         self,
         *,
@@ -155,6 +159,17 @@ class Operation(Progress):
         if not self.pending[self.low]:
             self.low += int(self.pending[self.low :].argmax())
         return self.low
+
+    def missed(self, most: int, *, by_order: bool) -> Indices:
+        """Finds fragments whose results may be lost, among so many from the oldest pending one on. Args: by_order: without
+        those that nothing has shown to be late.
+        """
+        oldest = self.oldest_pending()
+        return NO_FRAGMENTS if oldest is None else oldest + np.flatnonzero(self.pending[oldest : oldest + most])
+
+    def gaps(self, now_us: int, reordering_us: int) -> Indices:
+        """Finds fragments that other ranks send, and of which results show that they are late. (section 5.10)"""
+        return NO_FRAGMENTS
 
     def is_done(self) -> bool:
         return self.resolved == self.plan.chunks
@@ -394,7 +409,7 @@ class Operation(Progress):
         """All data of the attempt is back: accept the sum, or do it again. Args: top: the largest absolute value."""
         attempt, used = int(self.attempt[chunk]), int(self.exponent[chunk])
         # what fits its exponent by construction is poisoned all the same where values change, or two copies of them differ
-        bad = poisoned(top)
+        bad = top >= self.sum_limit
         predicted = None
         if attempt == 0 and self.foretold:
             predicted = ChunkHistory(*self._history[chunk].item())

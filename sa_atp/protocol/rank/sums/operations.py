@@ -19,6 +19,7 @@ from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.numbers.scattered import scattered_plan_of
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
+from sa_atp.protocol.rank.sums.gathered_operation import GatheredOperation, gather_plan_of
 from sa_atp.protocol.rank.sums.operation import History, Operation, WriteValues
 from sa_atp.protocol.rank.sums.progress import name_of
 from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
@@ -37,6 +38,7 @@ class _Waiting:
     key: object
     name: int
     whole: bool
+    gathers: bool
     groups: list[ContributionGroup] = field(default_factory=list)
 
 
@@ -63,6 +65,8 @@ class Operations:
         self._active: OrderedDict[int, Operation] = OrderedDict()  # those that are not done, in order
         self._starts: list[int] = []  # places where operations begin: of number `_first`, and those that follow
         self._first = 0
+        self.gathers = 0
+        """Operations that are open, not done, and all-gathers."""
         self._open_keys: set[object] = set()
         self._histories: dict[object, History] = {}
         self._buffers = Buffers()
@@ -70,9 +74,17 @@ class Operations:
 
     def begin(self, values: int, key: object | None, scale: float = 1.0, *, whole: bool = False) -> tuple[int, int]:
         """Args: see Worker.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
-        plan = self._plan(values)
-        name = name_of(("whole", key) if whole else key, scale)
-        waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole)
+        return self._begin(self._plan(values), key, name_of(("whole", key) if whole else key, scale), whole=whole)
+
+    def begin_gather(self, words: int, name: object) -> tuple[int, int]:
+        """Args: see Worker.begin_gather. Returns: as `begin`."""
+        plan = gather_plan_of(words, self._member)
+        return self._begin(plan, None, name_of(("gather", words, name), 1.0), whole=True, gathers=True)
+
+    def _begin(
+        self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False
+    ) -> tuple[int, int]:
+        waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole, gathers)
         self.begun += 1
         self._next_place += waiting.plan.numbers
         self._starts.append(waiting.place)
@@ -106,6 +118,7 @@ class Operations:
                 self._open_keys.add(waiting.key)
             del self.queue[waiting.index]
             operation = self._operation(
+                gathers=waiting.gathers,
                 index=waiting.index,
                 plan=waiting.plan,
                 place=waiting.place,
@@ -123,14 +136,17 @@ class Operations:
                 plan, foretold = waiting.plan, waiting.plan.chunks if operation.foretold else 0
                 self._log(SumOpened(waiting.index, operation.first_seq, plan.data_fragments, plan.chunks, foretold))
             self._opened += 1
+            self.gathers += waiting.gathers
             self._open[waiting.index] = self._active[waiting.index] = operation
             self.oldest = self.oldest or operation
             for group in waiting.groups:
                 operation.add(group)
         return self._opened > opened
 
-    def _operation(self, **settings: Any) -> Operation:
-        """Args: see Operation."""
+    def _operation(self, *, gathers: bool, **settings: Any) -> Operation:
+        """Args: settings: see Operation."""
+        if gathers:
+            return GatheredOperation(part=self._member.rank, parts=self._member.world_size, **settings)
         if self._member.scatters:
             return ScatteredOperation(part=self._member.rank, **settings)
         return Operation(**settings)
@@ -145,6 +161,7 @@ class Operations:
     def finish(self, operation: Operation) -> None:
         """Its sum is complete: the key is free for the next operation."""
         del self._active[operation.index]
+        self.gathers -= isinstance(operation, GatheredOperation)
         if operation is self.oldest:
             self.oldest = next(iter(self._active.values()), None)
         operation.save_history()
