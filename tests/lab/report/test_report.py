@@ -1,5 +1,6 @@
 """Whole reports: the folder, the page, the table, and `sa-atp plot`."""
 
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from rich.console import Console
 from sa_atp import cli
 from sa_atp.basics import needs
 from sa_atp.lab import report
-from sa_atp.lab.report import html, table
+from sa_atp.lab.report import files, html, table
 
 from . import synthetic
 from .cases import CASES, small
@@ -131,6 +132,14 @@ def test_wrong_sums_are_the_first_thing_on_the_page() -> None:
     assert main.lstrip().startswith('<section class="remark wrong"')
     assert "WRONG" in main
     assert "WRONG" not in html.render(small())
+
+
+def test_a_plan_whose_name_is_no_text_has_a_page(tmp_path: Path) -> None:
+    """Names of files are bytes; Python shows those that are not UTF-8 as surrogates, which no file takes."""
+    result = CASES["small"]()
+    result.plan_path = os.fsdecode(b"pl\xe4n.toml")
+    page = files.write_text(tmp_path / "report.html", html.render(result))
+    assert "pl?n.toml" in page.read_text(encoding="utf-8")
 
 
 def test_markup_in_the_data_stays_text() -> None:
