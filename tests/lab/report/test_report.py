@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sa_atp import cli
 from sa_atp.basics import needs
 from sa_atp.lab import report
 from sa_atp.lab.report import files, html, table
+from sa_atp.lab.report.summary import summarise
 
 from . import synthetic
 from .cases import CASES, small
@@ -122,6 +124,16 @@ def test_the_page_says_what_was_run_and_how_to_repeat_it() -> None:
         "compute_us_per_sample",
     ):
         assert part in page
+
+
+@pytest.mark.parametrize(("share", "is_clear"), [(0.93, False), (0.5, True)])
+def test_the_main_numbers_have_no_training_time_that_may_be_chance(share: float, is_clear: bool) -> None:
+    result = synthetic.result()
+    base, other = result.runs
+    other.evaluations = [replace(each, time_s=share * each.time_s) for each in base.evaluations]
+    shown = [text for _, text in html._headlines(result, summarise(result))]
+    assert any(text.startswith("shorter iterations of SA-ATP") for text in shown)
+    assert any("as fast to 90" in text for text in shown) == is_clear
 
 
 def test_wrong_sums_are_the_first_thing_on_the_page() -> None:
