@@ -6,6 +6,8 @@ import resource
 from collections.abc import Callable
 
 USUAL_OPEN_FILES = 1024  # of a process, on Linux
+OF_MEMORY = {"v": (resource.RLIMIT_AS, "address space"), "d": (resource.RLIMIT_DATA, "data")}
+"""Limits of a process's memory, by the option of `ulimit`."""
 LIBRARY_ERRORS = (OSError, ImportError, RuntimeError, SystemError)  # by which libraries tell of a shortage
 
 
@@ -87,8 +89,13 @@ def _no_more_memory() -> str:
 
 
 def _space() -> str | None:
-    most = limit_of(resource.RLIMIT_AS)
-    return None if most is None else f"{most / 1e9:.2g} GB of address space (ulimit -v)"
+    """The limits of a process's memory, if there are any."""
+    found = [
+        f"{most / 1e9:.2g} GB of {what} (ulimit -{letter})"
+        for letter, (which, what) in OF_MEMORY.items()
+        if (most := limit_of(which)) is not None
+    ]
+    return " and ".join(found) or None
 
 
 _TOLD: tuple[tuple[tuple[str, ...], Callable[[], str]], ...] = (

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 
 from sa_atp.basics import needs
-from sa_atp.basics.errors import USUAL_OPEN_FILES, limit_of
+from sa_atp.basics.errors import OF_MEMORY, USUAL_OPEN_FILES, limit_of
 from sa_atp.basics.words import join
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.net.sockets import namespace
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 WAIT_S = 2.0
 SEGMENTS, SEGMENT_BYTES = 4, 512
 ROOT = "run it as root"
-LEAST_FILES, LEAST_SPACE_BYTES = 64, 3_000_000_000  # with which the demo runs
+LEAST_FILES, LEAST_MEMORY_BYTES = 64, 3_000_000_000  # with which the demo runs
 
 
 def findings() -> list[Callable[[], Finding]]:
@@ -38,11 +38,13 @@ def cpus() -> Finding:
 
 def limits() -> Finding:
     """The limits that the shell has set for a process, which the processes of a run inherit."""
-    files, space = limit_of(resource.RLIMIT_NOFILE), limit_of(resource.RLIMIT_AS)
+    files = limit_of(resource.RLIMIT_NOFILE)
     said = [f"{files} open files" if files is not None else "any number of open files"]
-    said += [] if space is None else [f"{space / 1e9:.2g} GB of address space"]
     few = [f"ulimit -n {USUAL_OPEN_FILES}"] if files is not None and files < LEAST_FILES else []
-    few += ["ulimit -v unlimited"] if space is not None and space < LEAST_SPACE_BYTES else []
+    for letter, (which, what) in OF_MEMORY.items():
+        most = limit_of(which)
+        said += [] if most is None else [f"{most / 1e9:.2g} GB of {what}"]
+        few += [f"ulimit -{letter} unlimited"] if most is not None and most < LEAST_MEMORY_BYTES else []
     return Finding(name="limits", ok=not few, detail=join(said), how="; ".join(few))
 
 

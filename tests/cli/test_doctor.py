@@ -213,14 +213,16 @@ def test_limits_below_the_demos_needs() -> None:
 
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-        resource.setrlimit(resource.RLIMIT_AS, (2_000_000_000, 2_000_000_000))
+        for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            resource.setrlimit(which, (2_000_000_000, 2_000_000_000))
 
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limited, timeout=60
     )
     assert done.stdout == (
-        "False; 32 open files and 2 GB of address space; ulimit -n 1024; ulimit -v unlimited\n"
-    )  # fmt: skip
+        "False; 32 open files, 2 GB of address space and 2 GB of data; ulimit -n 1024; ulimit -v unlimited; "
+        "ulimit -d unlimited\n"
+    )
 
 
 def test_attempts_end(tmp_path: Path) -> None:
