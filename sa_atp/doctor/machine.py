@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 WAIT_S = 2.0
 SEGMENTS, SEGMENT_BYTES = 4, 512
 ROOT = "run it as root"
-LEAST_FILES, LEAST_MEMORY_BYTES = 64, 3_000_000_000  # with which the demo runs
+LEAST_FILES, LEAST_PROCESSES, LEAST_MEMORY_BYTES = 64, 100, 3_000_000_000  # with which the demo runs
 
 
 def findings() -> list[Callable[[], Finding]]:
@@ -41,6 +41,10 @@ def limits() -> Finding:
     files = limit_of(resource.RLIMIT_NOFILE)
     said = [f"{files} open files" if files is not None else "any number of open files"]
     few = [f"ulimit -n {USUAL_OPEN_FILES}"] if files is not None and files < LEAST_FILES else []
+    processes = limit_of(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # it does not hold for root
+    if processes is not None and processes < LEAST_PROCESSES:
+        said.append(f"{processes} processes and threads of this user")
+        few.append("ulimit -u 1000")
     for letter, (which, what) in OF_MEMORY.items():
         most = limit_of(which)
         said += [] if most is None else [f"{most / 1e9:.2g} GB of {what}"]
