@@ -26,7 +26,7 @@ def digest_of(*parts: str | bytes) -> str:
 
 def source_of(module: ModuleType) -> str:
     """The text of a module."""
-    return Path(str(module.__file__)).read_text()
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 def executed(
@@ -49,7 +49,7 @@ def executed(
         path = Path(f"<{name}>")
         if cache is not None:
             path = cache / name / file
-            if not path.is_file() or path.read_text() != text:
+            if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 write_whole(path, text.encode())
         module.__file__ = str(path)
         exec(compile(text, str(path), "exec"), module.__dict__)

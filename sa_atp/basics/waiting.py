@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +20,6 @@ def _silence_s() -> float:
 
 
 SILENCE_S = _silence_s()
-MOST_SILENCE_S = 60.0  # in a log, of a command that has run for long
 LOOK_EVERY_S = 0.25
 
 
@@ -35,7 +33,6 @@ class _Waits:
         self.is_looking = False
 
     def look(self) -> None:
-        begun = time.monotonic()
         while True:
             time.sleep(LOOK_EVERY_S)
             with self.lock:
@@ -43,8 +40,7 @@ class _Waits:
                     self.is_looking = False
                     return
                 now, tell = time.monotonic(), self.entries[-1]
-                silence = SILENCE_S if sys.stderr.isatty() else max(SILENCE_S, min(MOST_SILENCE_S, (now - begun) / 10))
-                is_due = now - self.said_at >= silence
+                is_due = now - self.said_at >= SILENCE_S
                 if is_due:
                     self.said_at = now
             if is_due:

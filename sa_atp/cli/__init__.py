@@ -72,7 +72,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
 def _run(arguments: "Sequence[str] | None") -> int:
     import errno
 
-    from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError, shortage
+    from sa_atp.basics.errors import LIBRARY_ERRORS, MissingPartError, SaAtpError, UserError, shortage
     from sa_atp.basics.waiting import waiting
 
     try:
@@ -86,7 +86,7 @@ def _run(arguments: "Sequence[str] | None") -> int:
         return _say(error, EXIT_MISSING_PART)
     except SaAtpError as error:
         return _say(error, EXIT_BAD_RESULT)
-    except (OSError, RuntimeError, MemoryError) as error:
+    except (*LIBRARY_ERRORS, MemoryError) as error:
         is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         if isinstance(error, OSError) and (is_full or isinstance(error, BrokenPipeError)):
             return _cannot_write(error)

@@ -13,6 +13,7 @@ from sa_atp.protocol.packets.spec import LANE_BUILDS
 
 __all__ = ["DEMO", "NEEDS", "Command", "Examination", "Finding", "examine"]
 
+MOST_AT_A_TIME = 4  # each takes up to 500 MB, and eight open files here
 Probe = Callable[[], Finding | list[Finding] | None]
 
 
@@ -46,7 +47,7 @@ def examine(tell: Callable[[str, Finding], None] = lambda _title, _finding: None
 
     Args: tell: called with each finding and its group's title as soon as it is known, group by group.
     """
-    with ThreadPoolExecutor(max_workers=max(2, len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(max_workers=min(MOST_AT_A_TIME, max(2, len(os.sched_getaffinity(0))))) as pool:
         pending = [(title, pool.submit(probe)) for title, group in probes().items() for probe in group]
         groups: dict[str, list[Finding]] = {title: [] for title, _ in pending}
         for title, future in pending:

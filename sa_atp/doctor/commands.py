@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sa_atp.basics import needs
 from sa_atp.doctor.finding import Finding
 
-_CORE = ("python", "kernel", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")
+_CORE = ("python", "kernel", "limits", "numpy", "numba", "grpc", "p4runtime", "p4 programs", "cache", "udp loopback")
 _TRAINING = ("torch", "scikit-learn", "matplotlib", "rich")
 _VETH = ("ip", "namespaces", "veth")
 _MININET = (
@@ -25,7 +25,7 @@ _MININET = (
 DEMO = "sa-atp run demo (--backend local)"
 NEEDS: Mapping[str, tuple[str, ...]] = {
     DEMO: (*_CORE, *_TRAINING),
-    "sa-atp run --backend sim": ("python", "numpy", "numba", "p4 programs", "cache", *_TRAINING),
+    "sa-atp run --backend sim": ("python", "limits", "numpy", "numba", "p4 programs", "cache", *_TRAINING),
     "sa-atp run --backend mininet": (*_CORE, *_TRAINING, *_MININET),
     "sa-atp run --backend mininet --switch bmv2": (*_CORE, *_TRAINING, *_MININET, "simple_switch_grpc"),
     "sa-atp up, sa-atp bench allreduce": _CORE,

@@ -4,6 +4,8 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sa_atp.basics.errors import SaAtpError, shortage, shortage_in
+
 PROBE_TIMEOUT_S = 300.0  # importing PyTorch on a busy machine with a cold disk takes minutes
 NO_ANSWER = "no answer"
 TRY_AGAIN = "it may be there: try again when the machine is less busy"
@@ -24,8 +26,17 @@ def remedy(said: str, how: str) -> str:
     return TRY_AGAIN if said.startswith(NO_ANSWER) else how
 
 
-def attempt(command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple[bool, str]:
-    """Runs a program. Returns: whether it succeeded, and its last line of output, or why it did not run."""
+def attempt(
+    command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S, *, tells_shortage: bool = False
+) -> tuple[bool, str]:
+    """Runs a program.
+
+    Args: tells_shortage: whether an error for lack of files, processes or memory has no other cause than our limits.
+
+    Returns: whether it succeeded, and its last line of output, or why it did not run.
+
+    Raises: SaAtpError: for such a lack nothing can be tried here, so that it says nothing of this program.
+    """
     try:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=timeout_s,
@@ -34,9 +45,13 @@ def attempt(command: Sequence[str], timeout_s: float = PROBE_TIMEOUT_S) -> tuple
     except FileNotFoundError:
         return False, "not found"
     except OSError as error:
+        if (short := shortage(error)) is not None:
+            raise SaAtpError(f"nothing can be tried here: {short}") from None
         return False, error.strerror or str(error)
     except subprocess.TimeoutExpired:
         return False, f"{NO_ANSWER} in {timeout_s:.0f} s"
+    if tells_shortage and done.returncode != 0 and (short := shortage_in(done.stderr)) is not None:
+        raise SaAtpError(f"nothing can be tried here: {short}")
     said = (done.stdout if done.returncode == 0 and done.stdout.strip() else done.stderr or done.stdout).strip()
     if done.returncode < 0:
         return False, f"ended by signal {-done.returncode}"

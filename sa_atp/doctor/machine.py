@@ -2,11 +2,14 @@
 
 import os
 import platform
+import resource
 import socket
 import struct
 from collections.abc import Callable
 
 from sa_atp.basics import needs
+from sa_atp.basics.errors import OF_MEMORY, USUAL_OPEN_FILES, limit_of
+from sa_atp.basics.words import join
 from sa_atp.doctor.finding import Finding, attempt
 from sa_atp.net.sockets import namespace
 from sa_atp.net.sockets.udp import BUFFER_BYTES, SO_RCVBUFFORCE, SOL_UDP, UDP_GRO, UDP_SEGMENT
@@ -15,11 +18,12 @@ LOOPBACK = "127.0.0.1"
 WAIT_S = 2.0
 SEGMENTS, SEGMENT_BYTES = 4, 512
 ROOT = "run it as root"
+LEAST_FILES, LEAST_PROCESSES, LEAST_MEMORY_BYTES = 64, 100, 3_000_000_000  # with which the demo runs
 
 
 def findings() -> list[Callable[[], Finding]]:
     """The probes, in the order of the report."""
-    return [kernel, cpus, root, loopback, gso, gro, buffers, packet_sockets, namespaces, veth, htb, netem]
+    return [kernel, cpus, limits, root, loopback, gso, gro, buffers, packet_sockets, namespaces, veth, htb, netem]
 
 
 def kernel() -> Finding:
@@ -30,6 +34,22 @@ def kernel() -> Finding:
 def cpus() -> Finding:
     count = len(os.sched_getaffinity(0))
     return Finding(name="cpus", ok=count >= 2, detail=str(count), how="with one, timings mean little")
+
+
+def limits() -> Finding:
+    """The limits that the shell has set for a process, which the processes of a run inherit."""
+    files = limit_of(resource.RLIMIT_NOFILE)
+    said = [f"{files} open files" if files is not None else "any number of open files"]
+    few = [f"ulimit -n {USUAL_OPEN_FILES}"] if files is not None and files < LEAST_FILES else []
+    processes = limit_of(resource.RLIMIT_NPROC) if os.geteuid() != 0 else None  # it does not hold for root
+    if processes is not None and processes < LEAST_PROCESSES:
+        said.append(f"{processes} processes and threads of this user")
+        few.append("ulimit -u 1000")
+    for letter, (which, what) in OF_MEMORY.items():
+        most = limit_of(which)
+        said += [] if most is None else [f"{most / 1e9:.2g} GB of {what}"]
+        few += [f"ulimit -{letter} unlimited"] if most is not None and most < LEAST_MEMORY_BYTES else []
+    return Finding(name="limits", ok=not few, detail=join(said), how="; ".join(few))
 
 
 def root() -> Finding:

@@ -50,7 +50,7 @@ def _check(name: str, success: str, script: str, *options: str) -> Finding | Non
     path = CHECKOUT / "scripts" / script
     if not path.is_file():
         return None
-    ok, said = attempt([sys.executable, str(path), *options])
+    ok, said = attempt([sys.executable, str(path), *options], tells_shortage=True)
     return Finding(name=name, ok=ok, detail=success if ok else said, how=f"scripts/{script}")
 
 

@@ -76,7 +76,7 @@ def programs() -> list[needs.Program]:
 
 def package(wanted: Package) -> Finding:
     """Tries a package. If it fails, versions that do not go together explain it better than its error."""
-    ok, said = attempt([sys.executable, "-W", "ignore", "-c", wanted.code])
+    ok, said = attempt([sys.executable, "-W", "ignore", "-c", wanted.code], tells_shortage=True)
     odds = None if ok else needs.at_odds(wanted.name)
     said, how = odds or (said, remedy(said, needs.how_to_install(wanted.name)))
     return Finding(name=wanted.finding or wanted.name, ok=ok, detail=said, how=how)
@@ -99,7 +99,7 @@ def torch() -> list[Finding]:
         "import torch; assert torch.ones(2).sum() == 2; n = torch.cuda.device_count(); "
         "print(torch.__version__, *(torch.cuda.get_device_name(i) for i in range(n)), sep='|')"
     )
-    ok, said = attempt([sys.executable, "-W", "ignore", "-c", code])
+    ok, said = attempt([sys.executable, "-W", "ignore", "-c", code], tells_shortage=True)
     version, *gpus = said.split("|") if ok else [said]
     return [
         Finding(name="torch", ok=ok, detail=version, how=remedy(said, needs.how_to_install("torch"))),

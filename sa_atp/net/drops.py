@@ -49,7 +49,8 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
                 inner.oversized,
                 f"packets longer than {ROW_BYTES} bytes, or TCP segments that their host left to its interface to cut",
                 f"switch that off, at the host's end with `ethtool --offload INTERFACE tso off gso off`, and here with "
-                f"`ethtool --offload {inner.interface} gro off`",
+                f"`ethtool --offload {inner.interface} gro off`; "
+                "in a Mininet script `intf=Interface` of sa_atp.mininet does both",
             )
             yield Drops(where, "refused", inner.refused, "packets that the interface had no room for")
             yield Drops(where, "too_long", inner.too_long, *TOO_LONG)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -182,6 +183,49 @@ def test_a_program_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("SA_ATP_BMV2", str(tmp_path))
     found = software.program(needs.PROGRAMS["simple_switch_grpc"])
     assert (found.ok, found.detail) == (True, f"{built} (1.15.5)")
+
+
+@pytest.mark.parametrize(
+    ("limit", "least", "cause"),
+    [
+        pytest.param("RLIMIT_NOFILE", 8,
+            "too many open files: a process may have 8 (ulimit -n); 1024 are usual", id="files",
+        ),
+        pytest.param(
+            "RLIMIT_AS", 60_000_000,
+            "there is not enough memory: a process may have 0.06 GB of address space (ulimit -v)", id="memory",
+        ),
+    ],
+)  # fmt: skip
+def test_where_nothing_can_be_tried_nothing_is_called_missing(limit: str, least: int, cause: str) -> None:
+    number = getattr(resource, limit)
+    done = sa_atp("doctor", preexec_fn=lambda: resource.setrlimit(number, (least, least)))
+    assert done.returncode == 1
+    assert "MISSING" not in done.stdout
+    assert "Traceback" not in done.stderr
+    (said,) = [line for line in done.stderr.splitlines() if not line.endswith(" s so far")]
+    assert said.startswith("sa-atp: ")
+    assert said.endswith(cause)
+
+
+def test_limits_below_the_demos_needs() -> None:
+    assert machine.limits().ok
+    code = "import os; os.geteuid = lambda: 1000; from sa_atp.doctor import machine; "  # root has no limit
+    code += "found = machine.limits(); print(found.ok, found.detail, found.how, sep='; ')"
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
+        resource.setrlimit(resource.RLIMIT_NPROC, (90, 90))
+        for which in (resource.RLIMIT_AS, resource.RLIMIT_DATA):
+            resource.setrlimit(which, (2_000_000_000, 2_000_000_000))
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, preexec_fn=limited, timeout=60
+    )
+    assert done.stdout == (
+        "False; 32 open files, 90 processes and threads of this user, 2 GB of address space and 2 GB of data; "
+        "ulimit -n 1024; ulimit -u 1000; ulimit -v unlimited; ulimit -d unlimited\n"
+    )
 
 
 def test_attempts_end(tmp_path: Path) -> None:

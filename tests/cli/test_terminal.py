@@ -1,6 +1,7 @@
 """Commands on terminals that are narrow, ASCII only, closed or full, and Ctrl-C."""
 
 import io
+import itertools
 import os
 import platform
 import re
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,6 +121,23 @@ def test_many_short_waits_are_no_silence(monkeypatch: pytest.MonkeyPatch, capsys
             assert capsys.readouterr().err == ""
             monkeypatch.undo()
         assert waiting._waits.said_at > begun  # what follows has only begun
+
+
+def test_silence_is_as_short_in_a_command_that_runs_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, now, told = waiting._Waits(), [0.0], [0.0]
+
+    def sleep(seconds: float) -> None:
+        now[0] += seconds
+        if now[0] > 1000:
+            waits.entries.clear()
+
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(waiting, "SILENCE_S", 4.0)
+    waits.said_at = 0.0
+    waits.entries.append(lambda: told.append(now[0]))
+    waits.look()
+    assert told[-1] > 990
+    assert max(later - at for at, later in itertools.pairwise(told)) < 5
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------

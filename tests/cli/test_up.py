@@ -181,6 +181,13 @@ def test_the_printed_environment_can_be_pasted(capsys: pytest.CaptureFixture[str
     )
 
 
+def test_where_text_is_ascii_sources_are_read_all_the_same() -> None:
+    """They have characters of other languages in them."""
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = sa_atp("up", "--lanes", "64", "--listen", "127.0.0.1:0", "--", "true", environment=ascii_only)
+    assert done.returncode == 0, done.stderr
+
+
 # --- the command, without a cluster around it -----------------------------------------------------------------------------
 
 

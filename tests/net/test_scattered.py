@@ -1,7 +1,8 @@
 """Reduce-scatter over real sockets, and over shared memory: embedded switch and parameter server as processes."""
 
+import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.cluster import LocalCluster
+from sa_atp.lab.backends.cluster import WORKERS_PORT, LocalCluster
 from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
 
@@ -71,3 +72,37 @@ def test_calls_that_do_not_fit_the_job(server: str) -> None:
         sa_atp.connect(server, job="none", rank=0, world_size=1, results="gathered")
     with pytest.raises(UserError, match="do not go together"):
         sa_atp.connect(server, job="none", rank=0, world_size=1, results="scattered", help="steal")
+
+
+@pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "UDP"])
+def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path, shares: bool) -> None:
+    """The parameter server configures the new one, and what the old one had summed is sent again."""
+    size, done, last = 100_000, [0] * RANKS, [1_000_000]
+    base = (np.arange(RANKS * size) % 977).astype(np.float32)
+
+    def work(comm: Communicator) -> bool:
+        rank = comm.membership.rank
+        mine = slice(rank * size, (rank + 1) * size)
+        while done[rank] < last[0]:
+            part = comm.reduce_scatter(base * (rank + 1) + done[rank])
+            np.testing.assert_array_equal(part, base[mine] * sum(range(1, RANKS + 1)) + RANKS * done[rank])
+            done[rank] += 1
+        return comm.shares_memory
+
+    def until(steps: int, running: "Future[list[bool]]") -> None:
+        while min(done) < steps and not running.done():
+            time.sleep(0.01)
+
+    with Group() as group, ThreadPoolExecutor(1) as pool:
+        cluster = LocalCluster(group, tmp_path, lanes=64, slots=256, shares=shares)
+        host, port = cluster.ready()
+        running = pool.submit(together, f"udp://{host}:{port}", work, "restarted")
+        until(3, running)
+        cluster.switch._process.kill()
+        cluster.switch._process.wait()
+        place = ["--udp", "{}={}:{}".format(WORKERS_PORT, *cluster.switch_address), "--grpc", cluster.grpc]
+        options = ["--lanes", "64", "--contributions", "64", *place, *([] if shares else ["--no-shm"])]
+        group.start("switch", ["sa_atp", "switch", *options], tmp_path / "again.log", forked=()).answer(60)
+        until(max(done) + 3, running)
+        last[0] = max(done) + 2
+        assert running.result(120) == [shares] * RANKS

@@ -56,6 +56,7 @@ class Checker:
         self._fingerprint = Fingerprint(values)
         self._contributions = contributions
         self._work: queue.SimpleQueue[tuple[StepRecord, Integers, Exponents] | None] = queue.SimpleQueue()
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="sa-atp-checker", daemon=True)
         self._thread.start()
 
@@ -63,10 +64,19 @@ class Checker:
         self._work.put((record, integers.copy(), exponents.copy()))
 
     def finish(self) -> None:
+        """Waits until all is hashed. Raises: Exception: it could not be, for lack of memory for example."""
         self._work.put(None)
         self._thread.join()
+        if self._failure is not None:
+            raise self._failure
 
     def _run(self) -> None:
+        try:
+            self._hash_all()
+        except Exception as error:
+            self._failure = error
+
+    def _hash_all(self) -> None:
         # low priority, so that checking does not disturb measurements
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
         while (item := self._work.get()) is not None:

@@ -110,7 +110,7 @@ def write_text(path: Path, text: str) -> Path:
     """Writes a text file as a whole or not at all. Raises: UserError."""
 
     def write(part: Path) -> None:
-        part.write_text(text, encoding="utf-8")
+        part.write_text(text, encoding="utf-8", errors="replace")
 
     return write_file(path, write)
 

@@ -243,7 +243,7 @@ def _plan_end_us(event: Decided, now_us: int) -> float:
                 link_us=event.link_us[rank],
             )
         )
-    return plan.make(machines).end_us
+    return plan.make(machines).end_us or _step_end_us(event, now_us)  # 0: there is nothing left to plan
 
 
 def _rank(

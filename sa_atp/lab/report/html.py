@@ -98,8 +98,10 @@ def _headlines(result: RunResult, summary: dict[str, Any]) -> list[tuple[str, st
         speedup = comparison["speedup"][best.policy]
         if speedup is not None:
             cards.append((factor(speedup), f"as many iterations in the same time, {name} against {than}"))
-        if comparison["training_speedup"][best.policy] is not None:
-            goal = percent(summary["target_accuracy"])
+        target = summary["target_accuracy"]
+        training = comparing.training_times(result, base.reached_s(target), best.reached_s(target))
+        if comparison["training_speedup"][best.policy] is not None and training is not None and training.is_clear:
+            goal = percent(target)
             sooner = factor(comparison["training_speedup"][best.policy])
             cards.append((sooner, f"as fast to {goal} accuracy, {name} against {than}"))
         if policies[best.policy]["ratio_to_fluid_bound"] is not None:

@@ -84,8 +84,13 @@ class Child:
 class Nursery:
     """A process that forks others."""
 
-    def __init__(self, tie: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Args: tie: prefix of the command that ends it when we end. Raises: OSError: it cannot be started."""
+    def __init__(self, tie: Sequence[str], environment: Mapping[str, str], errors: int) -> None:
+        """Args:
+        tie: prefix of the command that ends it when we end.
+        errors: descriptor of the log of the first process that it forks, which tells why it could not be forked.
+
+        Raises: OSError: it cannot be started.
+        """
         self._children: list[Child] = []
         self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -93,7 +98,7 @@ class Nursery:
                 [*tie, sys.executable, "-m", "sa_atp.lab.runs.nursery_process", str(theirs.fileno()), ROOM],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 env={**environment, **ONE_THREAD},
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
@@ -158,8 +163,8 @@ class Nursery:
 _kept: dict[tuple[int, frozenset[tuple[str, str]]], Nursery] = {}
 
 
-def nursery_for(tie: Sequence[str], environment: Mapping[str, str]) -> Nursery:
-    """The nursery of this process for these variables. Raises: OSError: it cannot be started."""
+def nursery_for(tie: Sequence[str], environment: Mapping[str, str], errors: int) -> Nursery:
+    """The nursery of this process for these variables. Args: errors: see Nursery. Raises: OSError: it cannot be started."""
     known = frozenset((name, value) for name, value in environment.items() if name not in UNIMPORTANT | set(ONE_THREAD))
     key = os.getpid(), known
     if key in _kept and not _kept[key].is_alive():
@@ -168,7 +173,7 @@ def nursery_for(tie: Sequence[str], environment: Mapping[str, str]) -> Nursery:
         unused = [each for each, kept in _kept.items() if not kept.is_used()]
         for each in unused[: max(0, len(_kept) + 1 - MOST_KEPT)]:
             _kept.pop(each).close()
-        _kept[key] = Nursery(tie, environment)
+        _kept[key] = Nursery(tie, environment, errors)
     return _kept[key]
 
 

@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from sa_atp.basics.errors import shortage
+
 PRELOADED = (
     "sa_atp.lab.backends.worker_process",
     "sa_atp.net.parameter_server.server",
@@ -47,7 +49,14 @@ def main() -> None:
                 for name in request["imports"]:
                     with contextlib.suppress(Exception):
                         importlib.import_module(name)
-                number = os.fork()
+                try:
+                    number = os.fork()
+                except OSError as error:
+                    os.write(files[2], f"sa-atp: {shortage(error) or error}\n".encode())
+                    os.write(files[3], b"0\n1\n")
+                    for each in files:
+                        os.close(each)
+                    continue
                 if number == 0:
                     for each in (selector.fileno(), requests.fileno(), *status_of, *status_of.values()):
                         os.close(each)

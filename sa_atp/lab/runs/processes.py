@@ -100,7 +100,7 @@ class Process:
         with _open(log) as errors:
             try:
                 if forked is not None:
-                    nursery = nursery_for(_tie_to_parent(), variables)
+                    nursery = nursery_for(_tie_to_parent(), variables, errors.fileno())
                     self._process = nursery.fork(arguments, forked, variables, errors.fileno(), talks=talks)
                 else:
                     self._process = subprocess.Popen(
@@ -112,7 +112,8 @@ class Process:
                         start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
                     )
             except OSError as error:
-                raise ProcessError(f"{name} cannot be started: {shortage(error) or error}") from None
+                words = f"; its log {log} {self._last_words()}" if log.stat().st_size else ""  # a nursery's
+                raise ProcessError(f"{name} cannot be started: {shortage(error) or error}{words}") from None
         if self._process.stdout is not None:
             os.set_blocking(self._process.stdout.fileno(), False)
 

@@ -81,4 +81,4 @@ def _digest(config: bytes) -> str:
 @lru_cache(maxsize=1)
 def _code() -> tuple[str, ...]:
     translators = sorted((Path(__file__).parent / "translate").glob("*.py"))
-    return source_of(loading), source_of(program), *(path.read_text() for path in translators)
+    return source_of(loading), source_of(program), *(path.read_text(encoding="utf-8") for path in translators)

@@ -199,7 +199,7 @@ def slow_links(by: str = "congestion") -> RunResult:
     found = synthetic.result(straggler=StragglerPlan(pattern="none"), steps=8)
     straggler = {
         "congestion": StragglerPlan(by="congestion"),
-        "contention": StragglerPlan(pattern="contention"),
+        "contention": StragglerPlan(pattern="contention", spell_s=(0.05, 0.1), calm_s=(0.05, 0.1)),
         "rate": StragglerPlan(pattern="none"),
     }[by]
     rates = (1000.0, 1000.0, 1000.0, 100.0) if by == "rate" else ()

@@ -91,6 +91,13 @@ def test_projections_come_true_where_nothing_changes(folder: Path) -> None:
         assert all(a.end_ms <= b.start_ms for a, b in itertools.pairwise(spans))
 
 
+@pytest.mark.parametrize("step", range(4))
+def test_the_best_plan_ends_when_the_step_does_where_nothing_is_left_to_plan(step: int, folder: Path) -> None:
+    asked = [d for d in explained(folder, step).decisions if d.asked != "revocation"]
+    assert any(d.plan_end_ms == d.step_end_ms for d in asked)
+    assert all(d.plan_end_ms > 0 for d in asked)
+
+
 @pytest.mark.needs("matplotlib")
 def test_what_is_printed_and_drawn(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain-help", str(folder), str(STEP)]) == 0

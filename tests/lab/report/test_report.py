@@ -1,8 +1,10 @@
 """Whole reports: the folder, the page, the table, and `sa-atp plot`."""
 
+import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,7 +14,8 @@ from rich.console import Console
 from sa_atp import cli
 from sa_atp.basics import needs
 from sa_atp.lab import report
-from sa_atp.lab.report import html, table
+from sa_atp.lab.report import files, html, table
+from sa_atp.lab.report.summary import summarise
 
 from . import synthetic
 from .cases import CASES, small
@@ -123,6 +126,16 @@ def test_the_page_says_what_was_run_and_how_to_repeat_it() -> None:
         assert part in page
 
 
+@pytest.mark.parametrize(("share", "is_clear"), [(0.93, False), (0.5, True)])
+def test_the_main_numbers_have_no_training_time_that_may_be_chance(share: float, is_clear: bool) -> None:
+    result = synthetic.result()
+    base, other = result.runs
+    other.evaluations = [replace(each, time_s=share * each.time_s) for each in base.evaluations]
+    shown = [text for _, text in html._headlines(result, summarise(result))]
+    assert any(text.startswith("shorter iterations of SA-ATP") for text in shown)
+    assert any("as fast to 90" in text for text in shown) == is_clear
+
+
 def test_wrong_sums_are_the_first_thing_on_the_page() -> None:
     found = small()
     found.runs[1].sums_wrong = 1
@@ -131,6 +144,14 @@ def test_wrong_sums_are_the_first_thing_on_the_page() -> None:
     assert main.lstrip().startswith('<section class="remark wrong"')
     assert "WRONG" in main
     assert "WRONG" not in html.render(small())
+
+
+def test_a_plan_whose_name_is_no_text_has_a_page(tmp_path: Path) -> None:
+    """Names of files are bytes; Python shows those that are not UTF-8 as surrogates, which no file takes."""
+    result = CASES["small"]()
+    result.plan_path = os.fsdecode(b"pl\xe4n.toml")
+    page = files.write_text(tmp_path / "report.html", html.render(result))
+    assert "pl?n.toml" in page.read_text(encoding="utf-8")
 
 
 def test_markup_in_the_data_stays_text() -> None:

@@ -70,6 +70,14 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
     assert {label: cell.replace("\u00a0", " ") for label, cell in cells.items()} == dict.fromkeys(cells, "2.00 s")
 
 
+def test_a_straggler_that_is_a_step_behind_is_marked_there_as_well() -> None:
+    """Worker 0 begins step 2 at 4 s, worker 1 pauses in step 1 until 7 s."""
+    result = overlapping()
+    (stretch,) = gantt.stretches_of(result, first=2)
+    assert min(stretch.starts_s) == 2
+    assert [row.slow_s for row in gantt.rows_of(result, stretch, 6.0)] == [[], [(0.0, 3.0)]]
+
+
 def test_evaluations_have_the_time_of_the_jobs_step() -> None:
     """Rank 0 may be late; all workers have the same weights."""
     plan = Plan(run=RunPlan(steps=2, policies=("atp",)), topology=TopologyPlan(workers=2))

@@ -1,5 +1,6 @@
 """The timeline that report.html draws in the browser: its data, and, in a real browser, zooming and moving."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -13,6 +14,7 @@ from lab.report.cases import CASES
 from sa_atp.lab.report import html
 from sa_atp.lab.report.drawing import zoomable
 from sa_atp.lab.report.drawing.zoomable import CANCELLED, FIELDS, KINDS
+from sa_atp.lab.runs.tasks import link_contention
 
 
 def found(name: str) -> dict[str, Any]:
@@ -56,6 +58,21 @@ def test_stragglers_are_marked_whatever_slows_them(name: str, why: str) -> None:
         assert marked
         assert all(why in row["why"] and row["slow"] for row in marked)
         assert not any(row["slow"] for row in panel["rows"] if not row["why"])
+
+
+def test_a_contended_link_is_marked_while_it_is_contended() -> None:
+    """The spells are those of the simulator's clock, of which a run's times are a part."""
+    result = CASES["contended link"]()
+    contention = link_contention(result.plan)
+    assert contention is not None
+    result.runs[0].origin_us = 30_000
+    timeline = zoomable.timeline(result)
+    assert timeline is not None
+    end = timeline["panels"][0]["end"]
+    found = [(start - 30_000, until - 30_000) for start, until, _ in itertools.islice(contention.spells(3), 1000)]
+    expected = [[max(0, start), min(end, until)] for start, until in found if start < end and until > 0]
+    assert len(expected) > 3
+    assert timeline["panels"][0]["rows"][3]["slow"] == expected
 
 
 def test_a_large_run_has_its_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:

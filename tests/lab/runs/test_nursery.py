@@ -89,6 +89,16 @@ def test_without_its_nursery_a_process_ends() -> None:
         assert start(group, environment={"A_NURSERY": "of its own"}).answer(WAIT_S)["loaded"], "there is another one"
 
 
+def test_a_nursery_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has no log of its own."""
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\necho no Python today >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with Group() as group, pytest.raises(ProcessError, match=r"teller[\s\S]*no Python today"):
+        start(group, environment={"A_NURSERY": "that fails"}).line(WAIT_S)
+
+
 def test_nothing_is_left_of_a_program_that_is_killed(tmp_path: Path) -> None:
     program = """
         from pathlib import Path

@@ -12,6 +12,7 @@ Both switches take the same parameters and serve P4Runtime; `sa-atp ps` or `sa-a
 import contextlib
 import sys
 import tempfile
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -20,6 +21,7 @@ from typing import Any, Self
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import SaAtpError
+from sa_atp.basics.terminal import say
 from sa_atp.basics.waiting import waiting
 from sa_atp.lab.backends.mininet.api import Host, Switch
 from sa_atp.lab.backends.mininet.cgroups import CpuGroup
@@ -31,6 +33,7 @@ from sa_atp.switches.control.errors import Unreachable
 
 READY_TIMEOUT_S = 120.0  # the first start of the embedded target compiles the program
 ASK_EVERY_S = 1.0
+WARNS = ": dropping "  # in a line of a switch's log, see net/drops.py
 
 
 class NamespaceNode:
@@ -59,7 +62,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         device_id: int = 0,
         cpu_port: int | None = None,
         grpc: str | None = None,
-        folder: Path | None = None,
+        folder: str | Path | None = None,
         pcap: bool = False,
         options: Sequence[str] = (),
         waiting: Waiting | None = None,
@@ -81,7 +84,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         self.contributions = contributions
         self.device_id = device_id
         self.cpu_port = cpu_port
-        self.folder = folder or Path(tempfile.mkdtemp(prefix="sa-atp-switch-"))
+        self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="sa-atp-switch-"))
         self.grpc = grpc or f"unix:{self.folder.resolve()}/{name}.sock"
         self.pcap = pcap
         self.options = list(options)
@@ -171,6 +174,16 @@ class EmbeddedSwitch(P4Switch):
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         assert self.process is not None, "start it first"
         self.process.answer(timeout_s)
+        threading.Thread(target=self._tell_warnings, args=(self.process,), name="sa-atp-warnings", daemon=True).start()
+
+    def _tell_warnings(self, process: Process) -> None:
+        """Says what the switch warns of, such as packets that it drops: nobody reads its log while hosts hang."""
+        with contextlib.suppress(OSError), process.log.open(errors="replace") as log:
+            while self.process is process:
+                for line in log:
+                    if WARNS in line:
+                        say(line.rstrip().replace(":", f" {self.name}:", 1))
+                time.sleep(ASK_EVERY_S)
 
 
 class Bmv2Switch(P4Switch):

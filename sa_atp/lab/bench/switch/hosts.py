@@ -107,10 +107,12 @@ def _compiled() -> Any:
     from numba import int64
 
     path = Path(__file__).with_name("exchange.py")
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     operations = bits.compiled()
     namespace = {**operations, **system.calls(operations)}
-    name = "sa_atp_bench_" + digest_of(source, Path(__file__).read_text(), *map(source_of, (bits, system, state)))
+    name = "sa_atp_bench_" + digest_of(
+        source, Path(__file__).read_text(encoding="utf-8"), *map(source_of, (bits, system, state))
+    )
     function = executed(name, [(path.name, source)], cache_folder(), namespace)["exchange"]
     function.compile((int64,) * 6)
     return function

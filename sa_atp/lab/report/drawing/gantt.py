@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -35,7 +35,7 @@ class Stretch:
     ends_s: dict[int, float]
     """When each step of the job was over."""
     spans_s: dict[tuple[int, int], tuple[float, float]]
-    """(step, worker): when the worker began and ended the step."""
+    """(step, worker): when the worker began and ended the step, also one that it was still in when the first one began."""
 
     def seconds(self, at_us: int) -> float:
         return (at_us - self.origin_us) / 1e6
@@ -97,18 +97,23 @@ def stretches_of(result: RunResult, first: int | None = None) -> list[Stretch]:
     if not runs:
         return []
     if first is None:
-        first = _first_step(runs[0][1], result.plan.run.warm_up)
+        first = _first_step(result, runs[0][1])
     stretches = []
     for each, run in runs:
-        spans: dict[tuple[int, int], tuple[int, int]] = {}
         begun_us = _begun_us(run, first)
-        for i in run.intervals:
-            if i.step >= first if begun_us is None else i.end_us > begun_us:
-                start, end = spans.get((i.step, i.worker), (i.start_us, i.end_us))
-                spans[i.step, i.worker] = min(start, i.start_us), max(end, i.end_us)
-        if spans:
+        spans = _spans_us(run.intervals if begun_us is None else [i for i in run.intervals if i.end_us > begun_us])
+        if begun_us is not None or any(step >= first for step, _ in spans):
             stretches.append(_stretch(each, run, spans, begun_us, first))
     return stretches
+
+
+def _spans_us(intervals: Iterable[Interval]) -> dict[tuple[int, int], tuple[int, int]]:
+    """(step, worker): when the worker began and ended the step, in microseconds."""
+    spans: dict[tuple[int, int], tuple[int, int]] = {}
+    for i in intervals:
+        start, end = spans.get((i.step, i.worker), (i.start_us, i.end_us))
+        spans[i.step, i.worker] = min(start, i.start_us), max(end, i.end_us)
+    return spans
 
 
 def _begun_us(run: PolicyRun, step: int) -> int | None:
@@ -128,8 +133,11 @@ def _stretch(
     """Args: spans: (step, worker): when it began and ended, in microseconds."""
     starts: dict[int, float] = {}
     if begun_us is None:
-        origin_us = min(start for start, _ in spans.values())
+        origin_us = min(start for (step, _), (start, _) in spans.items() if step >= first)
+        spans = {(step, worker): (a, b) for (step, worker), (a, b) in spans.items() if step >= first or b > origin_us}
         for (step, _), (start_us, _) in sorted(spans.items()):
+            if step < first:
+                continue
             starts[step] = min((start_us - origin_us) / 1e6, starts.get(step, math.inf))
     else:
         origin_us = begun_us
@@ -140,10 +148,13 @@ def _stretch(
     return Stretch(policy, run, origin_us, starts, ends, within)
 
 
-def _first_step(run: PolicyRun, warm_up: int) -> int:
+def _first_step(result: RunResult, run: PolicyRun) -> int:
     """The first counted step with a straggler, or the first counted step."""
-    steps = stats.counted_steps(run, warm_up) or sorted({i.step for i in run.intervals})
+    steps = stats.counted_steps(run, result.plan.run.warm_up) or sorted({i.step for i in run.intervals})
     slow = {i.step for i in run.iterations if i.slowdown > 1} | {i.step for i in run.intervals if i.kind == "pause"}
+    for (step, worker), (start, end) in _spans_us(run.intervals).items():
+        if any(True for _ in stragglers.contended_us(result, run, worker, start, end)):
+            slow.add(step)
     return next((step for step in steps if step in slow), steps[0])
 
 
@@ -168,7 +179,7 @@ def rows_of(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow
 
     A worker is a straggler for as long as its device or its link is slow, or it pauses in the step.
     """
-    links = stragglers.slow_links(result)
+    links, always = stragglers.slow_links(result), stragglers.always_slow_links(result)
     slow = {(i.step, i.worker): i.slowdown for i in stretch.run.iterations if i.slowdown > 1}
     paused = {(i.step, i.worker): 1.0 for i in stretch.run.intervals if i.kind == "pause"}
     found = []
@@ -177,7 +188,7 @@ def rows_of(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow
         factors = [f for step in steps if (f := slow.get((step, worker), paused.get((step, worker)))) is not None]
         found_in: list[tuple[int, float, float]] = []
         for step in steps:
-            if (step, worker) in slow or (step, worker) in paused or worker in links:
+            if (step, worker) in slow or (step, worker) in paused or worker in always:
                 start, end = stretch.spans_s[step, worker]
                 found_in.append((step, max(0.0, min(start, end_s)), min(end, end_s)))
         is_always = len(factors) == len(steps) and len(set(factors)) == 1 and factors[0] > 1
@@ -186,6 +197,11 @@ def rows_of(result: RunResult, stretch: Stretch, end_s: float) -> list[WorkerRow
         # a gap between two steps in which it is a straggler belongs to the first
         following = {step: start for step, start, _ in found_in}
         spans = [(start, max(end, following.get(step + 1, end))) for step, start, end in found_in]
+        if worker not in always:
+            last_s = max((end for (_, who), (_, end) in stretch.spans_s.items() if who == worker), default=0.0)
+            until_us = stretch.origin_us + round(1e6 * min(end_s, last_s))
+            spells = stragglers.contended_us(result, stretch.run, worker, stretch.origin_us, until_us)
+            spans += [(stretch.seconds(start_us), stretch.seconds(end_us)) for start_us, end_us in spells]
         found.append(WorkerRow(worker, ", ".join(why), spans))
     return found
 

@@ -1,14 +1,15 @@
 """Stragglers and their reasons, for labels and bands of figures: slow devices and pauses are in the records, slow links in
-the plan, or in the manifest if the network is that of a file.
+the plan, or in the manifest if the network is that of a file. Spells of contention follow from the plan and its seed.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sa_atp.lab.report.drawing.style import FigureLayout
 from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import slow_links as slower_by
 from sa_atp.lab.report.text import slower
-from sa_atp.lab.runs.records import RunResult
+from sa_atp.lab.runs.records import PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import link_contention
 
 BY = {"cpu-quota": "CPU quota, ", "hog": "CPU shared, "}
 
@@ -20,15 +21,44 @@ def slow_device(result: RunResult, slowdown: float) -> str:
 
 def slow_links(result: RunResult) -> dict[int, str]:
     """Workers with slow links, permanently or at times, with the text of their labels."""
+    found = always_slow_links(result)
+    for worker in _contended_links(result):
+        found[worker] = f"{found[worker]}, contended" if worker in found else "link contended"
+    return dict(sorted(found.items()))
+
+
+def always_slow_links(result: RunResult) -> dict[int, str]:
+    """Workers whose links are slow all the time, with the text of their labels."""
     straggler = result.plan.straggler
     if result.backend == "local":
         return {}  # it has no links
     found = {worker: f"link {slower(factor)}" for worker, factor in slower_by(result).items()}
     if straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1:
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
-    if straggler.pattern == "contention" and (straggler.share < 1 or straggler.tail > 1):
-        found |= dict.fromkeys(straggler.workers, "link contended")
     return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
+
+
+def contended_us(
+    result: RunResult, run: PolicyRun, worker: int, start_us: int, end_us: int
+) -> Iterator[tuple[int, int]]:
+    """The spells in which other traffic takes a worker's link, as far as they are in a stretch of a run's time."""
+    contention = link_contention(result.plan)
+    if contention is None or worker not in _contended_links(result):
+        return
+    for begins_us, ends_us, share in contention.spells(worker):
+        first, last = max(start_us, begins_us - run.origin_us), min(end_us, ends_us - run.origin_us)
+        if begins_us - run.origin_us >= end_us:
+            return
+        if share < 1 and first < last:
+            yield first, last
+
+
+def _contended_links(result: RunResult) -> list[int]:
+    """Workers whose links other traffic takes at times."""
+    straggler = result.plan.straggler
+    if result.backend == "local" or straggler.pattern != "contention" or (straggler.share >= 1 and straggler.tail <= 1):
+        return []
+    return [worker for worker in straggler.workers if worker < result.plan.topology.workers]
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:

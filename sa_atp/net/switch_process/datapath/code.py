@@ -18,7 +18,7 @@ SOURCES = tuple(
 
 def sources() -> list[tuple[str, str]]:
     """File name and text of each source of the loop."""
-    return [(path.name, path.read_text()) for path in SOURCES]
+    return [(path.name, path.read_text(encoding="utf-8")) for path in SOURCES]
 
 
 @lru_cache(maxsize=2)
