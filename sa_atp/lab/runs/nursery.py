@@ -139,6 +139,12 @@ class Nursery:
                 their_in, their_out = os.open(os.devnull, os.O_RDONLY), errors
                 ends.append(their_in)
             socket.send_fds(self._requests, [json.dumps(request).encode()], [their_in, their_out, errors, status_end])
+        except BaseException:  # it has ended, say
+            os.close(status)
+            for stream in (stdin, stdout):
+                if stream is not None:
+                    stream.close()
+            raise
         finally:
             for each in ends:
                 os.close(each)

@@ -155,8 +155,8 @@ def test_a_switch_that_adds_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_rank_that_has_another_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     result = Worker.result
 
-    def other(self: Worker, operation: int, out: Any) -> Any:
-        done = result(self, operation, out)
+    def other(self: Worker, operation: int, out: Any, *arguments: Any) -> Any:
+        done = result(self, operation, out, *arguments)
         out[0] += np.float32(self.membership.rank == 2)
         return done
 

@@ -25,7 +25,7 @@ from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.pace.sending import MAX_BURST
 from sa_atp.protocol.rank.worker import Worker
 
-SEEDS = 40
+SEEDS = 30
 
 
 class Twins:
