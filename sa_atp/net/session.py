@@ -231,7 +231,10 @@ class Session:
             self.contribute_part(sum_, own, now_us)
 
     def contribute_part(self, sum_: Sum, part: Integers, now_us: int) -> None:
-        """Gives this rank's part to an all-gather that is not over. Args: part: int32[sum_.values], see words_of_bytes."""
+        """Contributes this rank's part to an all-gather, unless that is over.
+
+        Args: part: int32[sum_.values]: the bytes of the part, as words_of_bytes makes them.
+        """
         if not sum_.is_over:
             self.worker.contribute_part(sum_.operation, part, now_us)
 

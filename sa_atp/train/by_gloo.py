@@ -15,7 +15,7 @@ import torch.distributed as dist
 from sa_atp.basics.errors import UserError
 from sa_atp.train.tensor_sums import check_dense, check_written, described, is_packed, pack, writing
 
-# Gloo's collectives, under all names that releases of PyTorch have for them
+# Gloo's collectives, under the names that any release of PyTorch has for them
 COLLECTIVES = (
     "_allgather_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single", "allgather",
     "allgather_coalesced", "allgather_into_tensor_coalesced", "alltoall", "alltoall_base", "broadcast", "gather", "scatter",

@@ -13,7 +13,7 @@ from sa_atp.net.flat_values import flat_bytes
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.tensor_sums import TensorFuture, check_written, future_of, is_packed, pack, writing
 
-# all names that releases of PyTorch have for them
+# the methods of a process group that gather, under the names that any release of PyTorch has for them
 SINGLE = ("_allgather_base", "all_gather_single")
 COALESCED = ("all_gather_single_coalesced", "allgather_into_tensor_coalesced")
 GATHERS = (*SINGLE, *COALESCED, "allgather")
@@ -23,9 +23,9 @@ class Gather(NamedTuple):
     """What one all-gather reads and writes."""
 
     part: torch.Tensor
-    """This rank's own."""
+    """The part that this rank contributes."""
     outputs: Sequence[torch.Tensor]
-    """One tensor for all parts, or as many tensors as there are ranks."""
+    """The tensors that the parts of all ranks are written into: one for all parts, or one for each rank."""
 
     def fits(self, ranks: int) -> bool:
         """Whether these are dense tensors on the CPU, of one type, and outputs have the size of so many parts."""

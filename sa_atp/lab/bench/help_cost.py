@@ -32,7 +32,7 @@ class HelpCost:
 
     @property
     def share(self) -> float:
-        """The share of a core that answers take while steps follow one another."""
+        """The share of a core that the ledger's answers take, if each step begins when the one before has ended."""
         return self.questions * self.answer_us / (1000 * self.step_ms)
 
 

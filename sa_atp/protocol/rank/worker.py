@@ -231,7 +231,10 @@ class Worker:
         ]
 
     def result(self, operation: int, out: Addends, factor: float = 1.0) -> Operation:
-        """Writes the sums of a done operation, times a factor, into float32[values]; whole numbers into int32[values]."""
+        """Writes the sums of an operation that is done, multiplied by a factor.
+
+        Args: out: float32[values]; int32[values] for whole numbers; uint8[ranks, bytes of a part] for an all-gather.
+        """
         write = None if self._common is None else self._common.write_values
         done = self._operations.take(operation, out, factor, write)
         self._fetching.keep(done)

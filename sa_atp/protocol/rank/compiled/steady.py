@@ -1,9 +1,9 @@
 """A stream that flows: kernels go on with a connection by themselves, while nothing else happens. (protocol section 5.8)
 
 A stream flows if there is one operation under way, with contributions of our own that have never been sent twice, at
-exponents that a history foretells; nothing was lost lately, and nobody has asked for anything. Then a turn
-of the connection is always the same, and kernels do one after the other (steady_kernels.py), until something is not as it
-should be. The rules go on from there.
+exponents that a history foretells; nothing was lost lately, and nobody has asked for anything. Then a turn of the
+connection is always the same, and kernels do one after the other (steady_kernels.py), until something is not as it should
+be. The rules go on from there.
 """
 
 import numpy as np
@@ -20,7 +20,6 @@ from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.records import Record
 
 LEAST_MISSING = 64  # fragments: for fewer it is not worth while
@@ -80,8 +79,7 @@ class Steady:
         fresh_first, fresh_end = group.fresh_range
         self._flow = Flow(
             self._window, self._round_trip, under_way, self._probe_timer, self._recovery.asking, operation, group,
-            fresh_first=fresh_first, fresh_end=fresh_end,
-            sending_last_us=group.sending[-1][1] if group.sending else NEVER,
+            fresh_first=fresh_first, fresh_end=fresh_end, sending_last_us=group.sending[-1][1],
             data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place, said_place=said_place,
             tell_after=tell, opens_at=self._operations.opens_at(), due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
             is_flat=self._is_flat, asked=self._known, waiting=self._recovery.waiting,
@@ -125,8 +123,7 @@ class Steady:
             stats.fragments_sent += newly
             self._recovery.has_sent(operation, group.high - 1)
             for end_us, first_us in state.gaps[: flow.gaps].tolist() if flow.gaps else ():
-                if group.sending:
-                    group.sending[-1] = (group.sending[-1][0], end_us)
+                group.sending[-1] = (group.sending[-1][0], end_us)
                 group.sending.append((first_us, first_us))
             group.sending[-1] = (group.sending[-1][0], flow.sending_last_us)
         group.set_fresh_range(flow.fresh_first, flow.fresh_end)

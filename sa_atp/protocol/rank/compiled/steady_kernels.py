@@ -34,7 +34,7 @@ from sa_atp.protocol.rank.recovery.asking import (
     until_question,
     waits_for_answers,
 )
-from sa_atp.protocol.rank.sums.progress import NEVER, Progress, Transmissions, fly, on_taken
+from sa_atp.protocol.rank.sums.progress import Progress, Transmissions, fly, on_taken
 from sa_atp.protocol.rank.sums.under_way import UnderWay, gather_at_most, in_network
 
 MOST_ASKED, MOST_GAPS = 256, 256
@@ -58,7 +58,7 @@ class Flow:
     fresh_end: int = 0
     """What may be sent for the first time."""
     sending_last_us: int = 0
-    """When the group's newest transmission left, see ContributionGroup.on_sent; NEVER: none has."""
+    """When the group's newest transmission left, see ContributionGroup.on_sent."""
     data_fragments: int = 0
     size: int = 0
     """Bytes of a fragment."""
@@ -298,7 +298,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         return 0
     if end == flow.fresh_end and flow.asks_when_left and not flows:
         return -1
-    is_gap = flow.sending_last_us == NEVER or now_us - flow.sending_last_us > answer_us(flow.round_trip)
+    is_gap = now_us - flow.sending_last_us > answer_us(flow.round_trip)
     if is_gap and flow.gaps >= gaps.shape[0]:
         return -1
     for local in range(first, end):

@@ -89,7 +89,7 @@ class ContributionGroup(Transmissions):
 
     @property
     def common_below(self) -> int:
-        """Where fragments end whose results may be the common case: nothing at or above has been sent."""
+        """The end of the fragments whose results kernels may take: from there on the group has sent none."""
         return self.high
 
     def may_ask_for(self, local: int) -> bool:
@@ -283,7 +283,7 @@ class ContributionGroup(Transmissions):
         """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
         return not (
             self.retransmit_queue or self.excluded or self._rounded or len(self._fresh) > 1 or self.bypass_leaf
-        ) and (self.in_order and self.is_aligned and len(self.parts) == 1)
+        ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
 
     @property
     def fresh_range(self) -> tuple[int, int]:

@@ -161,8 +161,11 @@ class Operation(Progress):
         return self.low
 
     def missed(self, most: int, *, by_order: bool) -> Indices:
-        """Finds fragments whose results may be lost, among so many from the oldest pending one on. Args: by_order: without
-        those that nothing has shown to be late.
+        """Finds fragments whose results may be lost.
+
+        Args:
+        most: fragments that are looked at, from the oldest pending one on.
+        by_order: leaves out fragments that no later result has shown to be late.
         """
         oldest = self.oldest_pending()
         return NO_FRAGMENTS if oldest is None else oldest + np.flatnonzero(self.pending[oldest : oldest + most])

@@ -144,7 +144,7 @@ class Operations:
         return self._opened > opened
 
     def _operation(self, *, gathers: bool, **settings: Any) -> Operation:
-        """Args: settings: see Operation."""
+        """Makes an operation of the kind that the job's results, or an all-gather, need. Args: settings: see Operation."""
         if gathers:
             return GatheredOperation(part=self._member.rank, parts=self._member.world_size, **settings)
         if self._member.scatters:
