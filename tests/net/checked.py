@@ -87,6 +87,10 @@ def checked_operations() -> dict[str, Callable[..., Any]]:
         assert offset % 8 == 0
         within(buffer, offset, 8).view(np.int64)[0] = value
 
+    def point_at(frame: list[Any], place: int, buffer: Checked, offset: int, count: int) -> None:
+        frame[place] = within(buffer, offset, count)
+
+    operations["point_at"] = point_at
     operations |= {"load_shared": load_shared, "store_shared": store_shared, "fence": lambda: None}
     operations["ring_bell"] = operations["hear_bell"] = lambda fd, scratch: None
     for size in (1, 2, 4, 8):

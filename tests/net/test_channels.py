@@ -4,6 +4,8 @@ whoever else writes rubbish, stands still or ends.
 `python -m tests.net.test_channels MILLIONS` scribbles for longer.
 """
 
+import errno
+import mmap
 import os
 import select
 import socket
@@ -11,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -23,15 +25,26 @@ from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.net.loop.compiled import ring_kernels, socket_kernels
 from sa_atp.net.shared_memory import handshake, layout
 from sa_atp.net.shared_memory.channel import Channel
-from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, DOWN_BYTES, DOWN_DATA, FIELD, GAP, RECORDS, UP_BYTES, UP_DATA
+from sa_atp.net.shared_memory.layout import (
+    CHANNEL_BYTES,
+    DOWN_BYTES,
+    DOWN_DATA,
+    FIELD,
+    GAP,
+    RECORDS,
+    RESULT_BYTES,
+    UP_BYTES,
+    UP_DATA,
+)
 from sa_atp.net.shared_memory.open_channel import VARIABLE, open_channel
-from sa_atp.net.shared_memory.region import Region
+from sa_atp.net.shared_memory.region import Region, shared_memory
 from sa_atp.net.shared_memory.ring_kernels import WRITTEN
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.net.switch_process.datapath import code, state
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
-from sa_atp.switches.embedded.call_frame import CallFrame
+from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
+from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 from .checked import checked_operations
 from .test_switch_loop import LOOPBACK, Switch, running
@@ -84,22 +97,44 @@ def test_through_channels_come_the_same_datagrams_as_through_sockets() -> None:
     assert seen[0] == seen[1] == seen[2]
 
 
+def test_a_rank_can_only_read_results() -> None:
+    with running(compiled=True, shares=True) as switch:
+        found = handshake.ask(switch.port.address, handshake.Hello((LOOPBACK, 5000)))
+        assert found is not None
+        peer, (memory, results, bell, doorbell) = found
+        with pytest.raises(PermissionError):
+            mmap.mmap(results, RESULT_BYTES)
+        with pytest.raises(PermissionError):
+            os.pwrite(results, b"x", 0)
+        with pytest.raises(PermissionError):
+            os.ftruncate(results, 0)
+        again = os.open(f"/proc/self/fd/{results}", os.O_RDWR)
+        with pytest.raises(PermissionError):
+            mmap.mmap(again, RESULT_BYTES)
+        for each in (memory, results, bell, doorbell, again):
+            os.close(each)
+        peer.close()
+
+
 def test_a_ring_that_is_full_loses_packets_of_its_own_reader_only() -> None:
     with running(compiled=True, shares=True) as switch:
         switch.install()
         silent, _ = share(switch, 0), share(switch, 1)
         size = len(sums(switch, 0)[0][0])
         rounds = DOWN_BYTES // (40 * size) + 20  # rank 0 takes nothing of these
+        seen: list[bytes] = []
         for n in range(1, rounds):
             for rank in range(WORKERS):
                 switch.contribute(rank, range(40 * n, 40 * n + 40))
-            assert len(switch.received(1, 40)) == 40
+            seen += switch.received(1, 40)
+            assert len(seen) == 40 * n
         lost = switch.loop.drops()
         assert len(lost) == 1
         assert lost[0].count > 0
-        assert len(switch.received(0, 1)) > 0
-        while switch.sockets[0].receive():
-            pass
+        late = switch.received(0, 1)
+        while more := switch.sockets[0].receive():
+            late += [row.tobytes() for burst in more for row in burst.data]
+        assert late == seen[: len(late)]  # nobody has written over what it had not taken
         assert len(sums(switch, 40 * rounds)[0]) == 40  # there is room again
         assert not silent.is_broken
 
@@ -146,9 +181,13 @@ def test_what_a_rank_writes_is_what_the_layout_says(bursts: list[tuple[int, int]
 class Plain:
     """The switch's end of two channels as plain Python, with operations that check every index."""
 
-    def __init__(self) -> None:
+    def __init__(self, result_bytes: int = 0, room: int = 0) -> None:
+        """Args: result_bytes: of the memory that ranks share; room: in it, for what leaves at once."""
         numbers = state.ports([3], [-1], [state.UDP], [64], [bytes(16)])
-        made = {**numbers, **state.arriving(ROWS, 64, channels=2), **state.leaving(256, 400_000)}
+        arriving = state.arriving(ROWS, 64, channels=2, results=np.zeros(result_bytes, np.uint8))
+        made = {**numbers, **arriving, **state.leaving(256, 400_000)}
+        made[state.TOTALS][state.OUT_ROOM] = room
+        self.program = CallFrame(len(PLACES), compiled=False)
         self.arrays = made
         self.frame = CallFrame(state.PLACES, compiled=False)
         state.fill(self.frame, made)
@@ -162,6 +201,87 @@ class Plain:
 
     def call(self, name: str, *arguments: int) -> int:
         return int(self.functions[name](self.frame.handle, *arguments))
+
+    def leave(self, sizes: Sequence[int], rng: np.random.Generator, share: float = 1.0) -> list[bytes]:
+        """Has the program write packets, a share of which goes to both ranks. Returns: the payloads of these."""
+        made, handle = self.arrays, self.frame.handle
+        self.functions["choose_output"](handle, self.program.handle)
+        out = handle[state.OUT_BYTES]
+        assert np.shares_memory(out, self.program.handle[state.PROGRAM_OUT])
+        payloads, at = [rng.bytes(size) for size in sizes], HEAD_BYTES
+        for k, payload in enumerate(payloads):
+            out[at : at + len(payload)] = np.frombuffer(payload, np.uint8)
+            made[state.OUT_STARTS][k], made[state.OUT_LENGTHS][k] = at, HEAD_BYTES + len(payload)
+            at += len(payload)
+        chosen = np.flatnonzero(rng.random(len(sizes)) < share).tolist()
+        made[state.NEXT_PACKET][chosen] = [*chosen[1:], -1][: len(chosen)]
+        for c in range(2):
+            if chosen and made[state.CHANNELS][c, state.CHANNEL_BROKEN] == 0:
+                self.functions["send_shared"](handle, c, SLOT, chosen[0], len(sizes))
+        self.functions["keep_output"](handle, len(sizes))
+        return [payloads[k] for k in chosen]
+
+    def read(self, c: int, most: int) -> list[bytes]:
+        """A rank that takes records, as layout.py says."""
+        memory, found = self.memory(c), []
+        numbers = memory[:UP_DATA].view(np.int64)
+        data = np.concatenate((memory[DOWN_DATA : DOWN_DATA + DOWN_BYTES], self.arrays[state.RESULTS]))
+        tail = int(numbers[layout.DOWN_TAIL // 8])
+        for n in range(tail, min(tail + most, int(numbers[layout.DOWN_HEAD // 8]))):
+            word = int(numbers[layout.DOWN_RECORDS // 8 + n % RECORDS])
+            whole, each, start = word & FIELD, word >> 20 & FIELD, 4 * (word >> 40)
+            record = data[start : start + whole].tobytes()
+            found += [record[at : at + each] for at in range(0, whole, each)]
+            numbers[layout.DOWN_TAIL // 8] = n + 1
+        return found
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.one_of(st.sampled_from((276, 20)), st.integers(1, 300)), min_size=1, max_size=6),
+            st.integers(0, 12),
+            st.integers(-2, 12),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 1 << 20),
+)
+@settings(max_examples=60, deadline=None)
+def test_results_are_written_once_and_stay_until_all_have_taken_them(
+    turns: list[tuple[list[int], int, int]], seed: int
+) -> None:
+    """One rank takes records when it likes, another one says anything about what it has taken, or nothing for long."""
+    plain, rng = Plain(result_bytes=8192, room=2048), np.random.default_rng(seed)
+    wanted: list[bytes] = []
+    got: list[bytes] = []
+    others = plain.memory(0)[:UP_DATA].view(np.int64)
+    for sizes, taken, others_taken in turns:
+        wanted += plain.leave(sizes, rng, share=0.7)
+        got += plain.read(1, taken)
+        others[layout.DOWN_TAIL // 8] += others_taken
+    got += plain.read(1, RECORDS)
+    assert got == wanted
+
+
+def test_results_are_copied_only_where_a_rank_does_not_take_them() -> None:
+    plain, rng = Plain(result_bytes=8192, room=2048), np.random.default_rng(1)
+    copies = [plain.memory(c)[DOWN_DATA:] for c in range(2)]
+    for _ in range(100):
+        wanted = plain.leave([276, 276, 20], rng)
+        assert plain.read(0, RECORDS) == plain.read(1, RECORDS) == wanted
+    assert not any(each.any() for each in copies)
+    waiting = []
+    for _ in range(100):
+        waiting += plain.leave([276, 276, 20], rng)
+        plain.read(1, RECORDS)
+    assert all(each.any() for each in copies)
+    assert plain.read(0, RECORDS) == waiting
+    for each in copies:
+        each[:] = 0
+    wanted = plain.leave([276, 276, 20], rng)
+    assert plain.read(0, RECORDS) == plain.read(1, RECORDS) == wanted
+    assert not any(each.any() for each in copies)
 
 
 NUMBERS = st.one_of(
@@ -220,7 +340,8 @@ def end_of_a_channel() -> tuple[Channel, np.ndarray, Callable[[], None]]:
     os.ftruncate(memory, CHANNEL_BYTES)
     seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    channel = Channel((LOOPBACK, 1), here, memory, *bells, ring_kernels())
+    results = shared_memory("test", RESULT_BYTES)
+    channel = Channel((LOOPBACK, 1), here, memory, results, *bells, ring_kernels())
 
     def close() -> None:
         channel.close()
@@ -378,8 +499,15 @@ def test_a_rank_that_has_written_what_cannot_be_loses_its_channel() -> None:
 
 def test_a_channel_for_which_there_is_no_memory_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     with running(compiled=True, shares=True) as switch:
+        put = Region.put
+
+        def refuse(region: Region, offset: int, size: int, descriptor: int, *, writable: bool = True) -> None:
+            if size == CHANNEL_BYTES:  # the switch's end
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+            put(region, offset, size, descriptor, writable=writable)
+
         with monkeypatch.context() as patch:
-            patch.setattr(Region, "put", lambda *_: os.open("/nonexistent", os.O_RDONLY))
+            patch.setattr(Region, "put", refuse)
             channel = open_channel(switch.port.address, (LOOPBACK, 5000))
             assert channel is not None
             wait_until(channel.is_over)
@@ -461,8 +589,10 @@ def test_a_region_is_one_array_whatever_is_mapped_into_it() -> None:
     assert region.bytes[4094:4099].tolist() == [0, 1, 0, 0, 0]
     with pytest.raises(OSError, match="Bad file descriptor"):
         region.put(4096, 4096, 1 << 20)
+    memory_to_read = region.bytes[4096:8192]
+    region.put(4096, 4096, memory, writable=False)
+    assert memory_to_read[:2].tolist() == [2, 3]
     os.close(memory)
-    region.close()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A rank's end of a channel: bursts of datagrams to and from the switch on this machine."""
 
 import contextlib
-import mmap
 import os
 import socket
 from typing import Any
@@ -10,17 +9,18 @@ import numpy as np
 
 from sa_atp.basics.arrays import ByteRows
 from sa_atp.net.shared_memory.layout import (
-    CHANNEL_BYTES,
-    DOWN_BYTES,
     DOWN_DATA,
     DOWN_HEAD,
     RANK_SLEEPS,
     RECORDS,
+    RESULT_BYTES,
+    RESULTS,
     SPARES,
     UP_BYTES,
     UP_DATA,
     UP_TAIL,
 )
+from sa_atp.net.shared_memory.region import Region
 from sa_atp.net.shared_memory.ring_kernels import BELL, BROKEN, DOORBELL, HEAD, MINE, SENDER, SLEEPS, TAIL, Ring
 from sa_atp.net.sockets.compiled_bursts import MESSAGES, bursts_in
 from sa_atp.net.sockets.mmsg import sender_of
@@ -31,9 +31,16 @@ class Channel:
     """Made by `open_channel`. The arrays of received bursts are valid until the next call of `receive`."""
 
     def __init__(
-        self, switch: Address, peer: socket.socket, memory: int, bell: int, doorbell: int, kernels: Any
+        self,
+        switch: Address,
+        peer: socket.socket,
+        memory: int,
+        results: int,
+        bell: int,
+        doorbell: int,
+        kernels: Any,
     ) -> None:
-        """Args: peer: ends with the switch. memory, bell, doorbell: descriptors, which this object closes.
+        """Args: peer: ends with the switch. memory, results, bell, doorbell: descriptors, which this object closes.
 
         Raises: OSError: there is no memory for it; then `peer`, `bell` and `doorbell` are still the caller's.
         """
@@ -43,16 +50,18 @@ class Channel:
         self.peer = peer.fileno()
         """The descriptor that is readable when the switch has ended."""
         self._kernels = kernels
-        # a child, such as a DataLoader's worker, does not have it
+        region = Region(RESULTS + RESULT_BYTES)
         try:
-            self._mapped = mmap.mmap(memory, CHANNEL_BYTES)
+            region.put(0, RESULTS, memory)
+            region.put(RESULTS, RESULT_BYTES, results, writable=False)
         finally:
             os.close(memory)
-        self._mapped.madvise(mmap.MADV_DONTFORK)
-        whole = np.frombuffer(self._mapped, np.uint8)
+            os.close(results)
+        region.keep_from_children()
+        whole = region.bytes
         mine = np.zeros(MINE, np.int64)
         mine[SENDER], mine[BELL], mine[DOORBELL] = sender_of(switch), bell, doorbell
-        self._data = whole[DOWN_DATA : DOWN_DATA + DOWN_BYTES]
+        self._data = whole[DOWN_DATA:]
         up = whole[UP_DATA : UP_DATA + UP_BYTES]
         self.ring = Ring(
             control=whole[:UP_DATA].view(np.int64), up=up, up_words=up.view(np.uint32),

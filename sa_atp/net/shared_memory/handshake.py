@@ -2,7 +2,7 @@
 
     rank                                    switch
       Hello: version, the rank's UDP address  ──>
-      <── the channel's memory, the rank's bell, the switch's doorbell (descriptors)
+      <── the channel's memory, the switch's results, the rank's bell, the switch's doorbell (descriptors)
 
 Of a leaf on its host, a rank also asks that packets go on to the switch above, and hands over its own socket for that: so
 they leave in the rank's name, and answers from above come to the rank itself.
@@ -24,6 +24,7 @@ _HELLO = struct.Struct("=4sI4sH4sH")
 MAGIC = b"SATM"
 NOWHERE: Address = ("0.0.0.0", 0)
 _CREDENTIALS = struct.Struct("=iII")
+DESCRIPTORS = 4  # of an answer
 ANSWER_S = 2.0  # a switch answers within milliseconds, unless the machine is very busy
 
 
@@ -69,7 +70,7 @@ def ask(switch: Address, hello: Hello, line: int | None = None) -> tuple[socket.
     """Asks a switch for a channel.
 
     Args: switch: its UDP port; line: of a leaf, this rank's UDP socket, from which packets go up.
-    Returns: the socket, which ends with the switch, and three descriptors; None: there is no such switch on this machine,
+    Returns: the socket, which ends with the switch, and these descriptors; None: there is no such switch on this machine,
     it is another user's, or it makes no channels.
     """
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -80,8 +81,8 @@ def ask(switch: Address, hello: Hello, line: int | None = None) -> tuple[socket.
         if not is_of_this_user(peer):
             raise OSError(errno.EPERM, "another user's")
         socket.send_fds(peer, [hello.encode()], [] if line is None else [line])
-        _, descriptors, _, _ = socket.recv_fds(peer, 16, 3, socket.MSG_CMSG_CLOEXEC)
-        if len(descriptors) != 3:
+        _, descriptors, _, _ = socket.recv_fds(peer, 16, DESCRIPTORS, socket.MSG_CMSG_CLOEXEC)
+        if len(descriptors) != DESCRIPTORS:
             raise OSError(errno.EPROTO, "no channel")
     except OSError:
         peer.close()

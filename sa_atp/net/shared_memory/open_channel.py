@@ -33,9 +33,9 @@ def open_channel(
     found = None if source is None else handshake.ask(switch, handshake.Hello(source, above), line)
     if found is None:
         return None
-    peer, (memory, bell, doorbell) = found
+    peer, (memory, results, bell, doorbell) = found
     try:
-        return Channel(above or switch, peer, memory, bell, doorbell, ring_kernels())
+        return Channel(above or switch, peer, memory, results, bell, doorbell, ring_kernels())
     except OSError:  # the machine has no memory for it
         peer.close()
         for each in (bell, doorbell):

@@ -22,6 +22,7 @@ from sa_atp.net.shared_memory.layout import (
     MOST_UP,
     RANK_SLEEPS,
     RECORDS,
+    RESULT_BYTES,
     SWITCH_SLEEPS,
     UP_BYTES,
     UP_HEAD,
@@ -49,7 +50,7 @@ class Ring(NamedTuple):
     up_words: Any
     """uint32[UP_BYTES / 4]: the same."""
     words: Any
-    """uint32[DOWN_BYTES / 4]."""
+    """uint32[(DOWN_BYTES + RESULT_BYTES) / 4]: the data going down, and the results."""
     mine: Any
     """int64[MINE]."""
     starts: Any
@@ -103,7 +104,7 @@ def take(ring: Any) -> int:
         size = word & FIELD
         segment = (word >> FIELD_BITS) & FIELD
         start = 4 * (word >> 2 * FIELD_BITS)
-        if word < 0 or size == 0 or segment == 0 or start + size > DOWN_BYTES:
+        if word < 0 or size == 0 or segment == 0 or start + size > DOWN_BYTES + RESULT_BYTES:
             mine[BROKEN] = 1
             return 0
         if start == end and segment == found[count - 1, 2]:

@@ -1,7 +1,6 @@
 """Gives the ranks on this machine channels: shared memory in place of a UDP port's socket."""
 
 import contextlib
-import fcntl
 import os
 import queue
 import selectors
@@ -12,10 +11,10 @@ from dataclasses import dataclass
 
 from sa_atp.net.shared_memory.handshake import Hello, is_of_this_user, name_of
 from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
+from sa_atp.net.shared_memory.region import seal, shared_memory
 from sa_atp.protocol.packets.datagrams import Address
 
 MOST_SILENT = 16  # connections that have not asked yet; one more ends the one that has been silent for longest
-F_ADD_SEALS, F_SEAL_SEAL, F_SEAL_SHRINK, F_SEAL_GROW = 1033, 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,8 @@ class ChannelServer:
     def __init__(
         self,
         ports: Mapping[int, Address],
-        doorbells: Mapping[int, int],
+        doorbell: int,
+        results: int,
         most: int,
         wake: Callable[[], None],
         *,
@@ -54,13 +54,13 @@ class ChannelServer:
     ) -> None:
         """Args:
         ports: UDP address of each port that may have channels.
-        doorbells: of each port, the descriptor at which its switch is woken.
+        doorbell: the descriptor at which the switch is woken; results: of the memory where it writes results.
         most: channels.
         wake: called when there is a change; from the thread.
         has_lines: whether ranks hand over their sockets, from which their packets go up.
         """
         self.changes: queue.SimpleQueue[Attach | Detach] = queue.SimpleQueue()
-        self._doorbells, self._wake, self._has_lines = doorbells, wake, has_lines
+        self._doorbell, self._results, self._wake, self._has_lines = doorbell, results, wake, has_lines
         self._free = list(range(most))
         self._channels: dict[socket.socket, tuple[int, Address]] = {}
         self._selector = selectors.DefaultSelector()
@@ -158,11 +158,11 @@ class ChannelServer:
         number = self._free.pop()
         made: list[int] = []
         try:
-            made.append(os.memfd_create("sa-atp channel", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
-            os.ftruncate(made[0], CHANNEL_BYTES)
-            fcntl.fcntl(made[0], F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+            made.append(shared_memory("sa-atp channel", CHANNEL_BYTES))
+            seal(made[0], writable=True)
             made.append(os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC))
-            socket.send_fds(peer, [b"channel"], [*made, self._doorbells[port]])
+            memory, bell = made
+            socket.send_fds(peer, [b"channel"], [memory, self._results, bell, self._doorbell])
         except OSError:
             for each in made:
                 os.close(each)

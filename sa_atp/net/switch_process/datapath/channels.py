@@ -4,6 +4,9 @@ A channel belongs to a UDP port: what a rank writes into it arrives at that port
 what leaves by that port to the rank's address is written into it. Its memory is a part of IN_ROWS, so the pipeline reads
 what arrives where the rank has put it.
 
+What leaves the pipeline is written where all ranks can read it, and a channel gets records that say where. Only where a
+rank does not take its records, so that there is no room, is it copied into each channel.
+
 A rank may write anything anywhere into its channel, at any time. So nothing of it is an index or a size before it has
 been compared with its bounds, and each number is read once. Who writes what cannot be is broken, and heard no more.
 """
@@ -56,15 +59,25 @@ from sa_atp.net.switch_process.datapath.state import (
     NEXT_PACKET,
     OUT_BYTES,
     OUT_LENGTHS,
+    OUT_ROOM,
     OUT_STARTS,
+    OWN_OUT,
     PACKETS_OUT,
     PORT_COUNTERS,
+    PROGRAM_OUT,
     REFUSED,
+    RESULT_STARTS,
+    RESULTS,
+    RESULTS_AT,
+    RESULTS_KEPT,
+    RESULTS_WRITTEN,
     SCRATCH,
     SENT,
     TOTALS,
 )
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
+
+FIRST_BODY = 64 - HEAD_BYTES  # in an output among the results: so that the first body begins at a cache line
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.operations import (
@@ -77,6 +90,7 @@ if TYPE_CHECKING:
         i64,
         inner,
         load_shared,
+        point_at,
         ring_bell,
         store_shared,
     )
@@ -201,28 +215,77 @@ def channel_below(s: int, source: int) -> int:
 
 
 @inner
-def oldest_byte(s: int, c: int) -> int:
-    """How far a rank has taken what was written for it, in bytes ever written; -1: it says what cannot be."""
+def oldest_byte(s: int, c: int, place: int, written: int) -> int:
+    """How far a rank has taken what was written for it, in bytes ever written; -1: it says what cannot be.
+
+    Args: place: of where each record begins, CHANNEL_STARTS or RESULT_STARTS; written: bytes ever written there.
+    """
     channels = array_i64_2(s, CHANNELS)
-    starts = array_i64_1(s, CHANNEL_STARTS)
+    starts = array_i64_1(s, place)
     head = channels[c, CHANNEL_HEAD]
     tail = load_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_TAIL)
     if tail < channels[c, CHANNEL_OTHERS_TAIL] or tail > head:
         channels[c, CHANNEL_BROKEN] = 1
         return -1
     channels[c, CHANNEL_OTHERS_TAIL] = tail
-    if tail == head:
-        return i64(channels[c, CHANNEL_WRITTEN])
-    return i64(starts[c * RECORDS + tail % RECORDS])
+    return i64(written if tail == head else starts[c * RECORDS + tail % RECORDS])
+
+
+@inner
+def choose_output(s: int, frame: int) -> None:
+    """Has the pipeline write what leaves into the results, where there are ranks, and room for all that may leave."""
+    channels = array_i64_2(s, CHANNELS)
+    own_out = array_u8_1(s, OWN_OUT)
+    results = array_u8_1(s, RESULTS)
+    totals = array_i64_1(s, TOTALS)
+    written, room = totals[RESULTS_WRITTEN], totals[OUT_ROOM]
+    oldest, ranks = written, 0
+    if len(results) > 0:
+        for c in range(len(channels)):
+            if channels[c, CHANNEL_SLOT] >= 0 and channels[c, CHANNEL_BROKEN] == 0:
+                taken = oldest_byte(s, c, RESULT_STARTS, written)
+                oldest = min(oldest, taken if taken >= 0 else oldest)
+                ranks += 1
+    if ranks > 0:
+        at = written % len(results)
+        if oldest == written or at + room > len(results):  # the beginning is likely to be in the cache
+            skipped = -written % len(results)
+            oldest += skipped if oldest == written else 0
+            written += skipped
+            at = 0
+        if written + room - oldest <= len(results):
+            totals[RESULTS_WRITTEN] = written
+            totals[RESULTS_AT] = at + FIRST_BODY
+            totals[RESULTS_KEPT] = 0
+            point_at(s, OUT_BYTES, results, at + FIRST_BODY, room - FIRST_BODY)
+            point_at(frame, PROGRAM_OUT, results, at + FIRST_BODY, room - FIRST_BODY)
+            return
+    totals[RESULTS_AT] = -1
+    point_at(s, OUT_BYTES, own_out, 0, len(own_out))
+    point_at(frame, PROGRAM_OUT, own_out, 0, len(own_out))
+
+
+@inner
+def keep_output(s: int, packets: int) -> None:
+    """Keeps what has left the pipeline, where records stand for it. Args: packets: that have left."""
+    out_lengths = array_i64_1(s, OUT_LENGTHS)
+    out_starts = array_i64_1(s, OUT_STARTS)
+    totals = array_i64_1(s, TOTALS)
+    if totals[RESULTS_AT] >= 0 and totals[RESULTS_KEPT] != 0:
+        end = FIRST_BODY + out_starts[packets - 1] + max(0, out_lengths[packets - 1] - HEAD_BYTES)
+        totals[RESULTS_WRITTEN] += (end + 63) & ~63
 
 
 @inner
 def write_record(s: int, c: int, begun: int, at: int, count: int, size: int) -> None:
     """Completes a record. Args: begun: bytes ever written before it; at: where its data begin."""
     channels = array_i64_2(s, CHANNELS)
+    result_starts = array_i64_1(s, RESULT_STARTS)
     starts = array_i64_1(s, CHANNEL_STARTS)
+    totals = array_i64_1(s, TOTALS)
     head = channels[c, CHANNEL_HEAD]
     starts[c * RECORDS + head % RECORDS] = begun
+    result_starts[c * RECORDS + head % RECORDS] = totals[RESULTS_WRITTEN]
     word = (count * size) | size << FIELD_BITS | at // 4 << 2 * FIELD_BITS
     store_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_RECORDS + 8 * (head % RECORDS), word)
     channels[c, CHANNEL_HEAD] = head + 1
@@ -251,8 +314,9 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
     port_counters = array_i64_2(s, PORT_COUNTERS)
     totals = array_i64_1(s, TOTALS)
     data = channels[c, CHANNEL_AT] + DOWN_DATA
+    results_at = totals[RESULTS_AT]
     written = channels[c, CHANNEL_WRITTEN]
-    oldest = oldest_byte(s, c)
+    oldest = oldest_byte(s, c, CHANNEL_STARTS, written)
     if oldest == written:  # the beginning is likely to be in the cache
         written = -(-written // DOWN_BYTES) * DOWN_BYTES
         oldest = written
@@ -265,26 +329,35 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
         k = next_packet[k]
         if payload <= 0 or (spares and is_copy(s, packet, packets)):
             continue
-        if count > 0 and (payload != size or (count + 1) * size > MOST_DOWN or at + (count + 1) * size > DOWN_BYTES):
-            write_record(s, c, begun, at, count, size)
-            written = (written + 3) // 4 * 4
-            count = 0
+        place = DOWN_BYTES + results_at + out_starts[packet]
+        is_copied = results_at < 0 or place % 4 != 0
+        copied = payload if is_copied else 0
+        if count > 0:
+            end = at + count * size
+            goes_on = end + payload <= DOWN_BYTES if is_copied else end == place
+            if not goes_on or payload != size or (count + 1) * size > MOST_DOWN:
+                write_record(s, c, begun, at, count, size)
+                written = (written + 3) // 4 * 4
+                count = 0
         if count == 0:
             begun, size = written, payload
-            at = written % DOWN_BYTES
-            if at + payload > DOWN_BYTES:
+            at = written % DOWN_BYTES if is_copied else place
+            if at < DOWN_BYTES and at + payload > DOWN_BYTES:
                 written += DOWN_BYTES - at
                 at = 0
-        if oldest >= 0 and written + payload - oldest > DOWN_BYTES:
-            oldest = oldest_byte(s, c)
+        if oldest >= 0 and written + copied - oldest > DOWN_BYTES:
+            oldest = oldest_byte(s, c, CHANNEL_STARTS, channels[c, CHANNEL_WRITTEN])
         is_full = channels[c, CHANNEL_HEAD] - channels[c, CHANNEL_OTHERS_TAIL] >= RECORDS
-        if oldest < 0 or is_full or payload > MOST_DOWN or written + payload - oldest > DOWN_BYTES:
+        if oldest < 0 or is_full or payload > MOST_DOWN or written + copied - oldest > DOWN_BYTES:
             port_counters[slot, REFUSED] += 1
             if count == 0:
                 written = begun
             continue
-        copy_bytes(in_rows, data + at + count * size, out_bytes, out_starts[packet], payload)
-        written += payload
+        if is_copied:
+            copy_bytes(in_rows, data + at + count * size, out_bytes, out_starts[packet], payload)
+        else:
+            totals[RESULTS_KEPT] = 1
+        written += copied
         count += 1
         totals[PACKETS_OUT] += 1
     if count > 0:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers
-from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
-from sa_atp.net.shared_memory.region import Region
+from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, RESULT_BYTES
+from sa_atp.net.shared_memory.region import Region, seal, shared_memory
 from sa_atp.net.sockets.mmsg import socket_address
 from sa_atp.net.sockets.ports import QUEUED_FRAME_BYTES, InterfacePort, UdpPort
 from sa_atp.net.switch_process.channel_server import Attach
@@ -35,6 +35,15 @@ def fill_frame(frame: CallFrame, memory: Mapping[int, AnyIntegers]) -> None:
     frame.number(PLACES["row_bytes"], 0)
 
 
+def _shared_results() -> tuple[int, AnyIntegers]:
+    """Makes memory that this process writes, and others can only read. Returns: its descriptor, and itself."""
+    memory = shared_memory("sa-atp results", RESULT_BYTES)
+    region = Region(RESULT_BYTES)
+    region.put(0, RESULT_BYTES, memory)
+    seal(memory, writable=False)
+    return memory, region.bytes
+
+
 class Core:
     """Receives packets from its own ports, and sends to all. One thread at a time calls it; any may call `wake`."""
 
@@ -56,6 +65,8 @@ class Core:
         self._of = list(ports.values())
         kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
         region = Region(state.channel_at(channels)) if channels else None
+        self.results, results = _shared_results() if channels else (-1, None)
+        """The descriptor of the results, which ranks can read; -1: there are none."""
         self._memory: dict[int, AnyIntegers] = {
             **state.ports(
                 list(ports),
@@ -67,7 +78,7 @@ class Core:
                 link_up=link_up,
                 lines=0 if link_up is None else channels,
             ),
-            **state.arriving(channels=channels, memory=None if region is None else region.bytes),
+            **state.arriving(channels=channels, memory=None if region is None else region.bytes, results=results),
         }
         self._region, self._bells = region, dict.fromkeys(range(channels), -1)
         self._memory[state.PORT_COSTS][:] = QUEUED_FRAME_BYTES * state.COST_UNITS
@@ -161,6 +172,7 @@ class Core:
         if frame.version != pipeline.version:
             pipeline.bring_up_to_date(frame)
             needed = HEAD_BYTES + pipeline.most_copies * (ROW_BYTES + pipeline.most_added)
+            self._totals[state.OUT_ROOM] = max(state.LEAST_RESULTS, needed)
             out, packets = self._memory[state.OUT_BYTES], self._memory[state.OUT_STARTS]
             if needed > len(out) or pipeline.most_copies > len(packets):
                 self._new_output(max(state.LEAST_OUT, pipeline.most_copies), max(state.LEAST_OUT_BYTES, needed))
@@ -211,8 +223,7 @@ class Core:
             for number in self._bells:
                 self.detach(number)
             os.close(self.doorbell)
-            self._memory.clear()
-            self._region.close()
+            os.close(self.results)
 
     def packet_counts(self) -> tuple[int, int, int]:
         """Packets that arrived, left, and were for unattached ports; also updates the counters of the ports."""

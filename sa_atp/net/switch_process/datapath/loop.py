@@ -46,10 +46,9 @@ class CompiledLoop:
         }
         most = MOST_CHANNELS if shares and udp and cores == 1 else 0
         self._cores = [Core(device, ports, numbers[i::cores], started_us, most, link_up) for i in range(cores)]
+        first = self._cores[0]
         self._channels = (
-            ChannelServer(
-                udp, dict.fromkeys(udp, self._cores[0].doorbell), most, self.wake, has_lines=link_up is not None
-            )
+            ChannelServer(udp, first.doorbell, first.results, most, self.wake, has_lines=link_up is not None)
             if most
             else None
         )

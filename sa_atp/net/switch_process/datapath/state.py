@@ -9,6 +9,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import AnyIntegers
 from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, RECORDS
+from sa_atp.switches.embedded.call_frame import PLACES as CALL_PLACES
 from sa_atp.switches.embedded.call_frame import CallFrame
 from sa_atp.switches.embedded.pipeline import PORTS
 from sa_atp.switches.embedded.translate.deparsing import HEAD_ROW
@@ -23,6 +24,7 @@ ROW_BYTES = ROW_AT + 65_600 + 64  # the largest IPv4 packet and the headers befo
 FRAMES_IN = 2048  # of one call of the pipeline
 LEAST_OUT = 4096  # packets that may leave the pipeline at once, and their bytes
 LEAST_OUT_BYTES = 4 << 20
+LEAST_RESULTS = 1 << 20  # room in the results for what leaves at once
 MESSAGES = 256  # that leave in one call
 PARTS = 4096  # of these messages
 PUNTED_BYTES = 2 << 20  # of packets for the CPU port, until Python has taken them
@@ -47,7 +49,8 @@ CONTROL_ROW = 64  # room for the control messages of one message
 
 # PORT_COUNTERS, by port
 OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
-# TOTALS
+# TOTALS. RESULTS_WRITTEN: bytes of the results that have ever been written or skipped; AT: where the output of this call of
+# the pipeline begins there, -1: it is in OWN_OUT; KEPT: whether records stand for some of it. OUT_ROOM: bytes of an output.
 (
     PACKETS_IN,
     PACKETS_OUT,
@@ -61,7 +64,11 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
     ATTENTION,
     EVENT_FD,
     DOORBELL_FD,
-) = range(12)
+    RESULTS_WRITTEN,
+    RESULTS_AT,
+    RESULTS_KEPT,
+    OUT_ROOM,
+) = range(16)
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
@@ -97,7 +104,11 @@ IN_AT, IN_SIZES, CHANNELS, CHANNEL_STARTS, CHANNEL_NAMES = range(48 * FRAME_WORD
 # An item for each port. At a leaf's link up, the first of its *lines*: items behind those of ports, one for each channel,
 # by which packets of its rank leave from the rank's own socket. -1: the port is no such link.
 PORT_LINES = 53 * FRAME_WORDS
-PLACES = 54
+# RESULTS: what a switch shares with all ranks, see shared_memory/layout.py; RESULT_STARTS: int64[channels * RECORDS],
+# RESULTS_WRITTEN when each record for a rank was written. OUT_BYTES is a part of RESULTS, or else OWN_OUT.
+RESULTS, RESULT_STARTS, OWN_OUT = range(54 * FRAME_WORDS, 57 * FRAME_WORDS, FRAME_WORDS)
+PLACES = 57
+PROGRAM_OUT = CALL_PLACES["out"]
 
 
 def _numbers(count: int, value: int = 0) -> AnyIntegers:
@@ -111,6 +122,8 @@ def _bytes(count: int) -> AnyIntegers:
 def _totals() -> AnyIntegers:
     found = _numbers(16)
     found[DOORBELL_FD] = NO_DESCRIPTOR
+    found[RESULTS_AT] = -1
+    found[OUT_ROOM] = LEAST_RESULTS
     return found
 
 
@@ -163,11 +176,16 @@ def ports(
 
 
 def arriving(
-    rows: int = ROWS, frames: int = FRAMES_IN, channels: int = 0, memory: AnyIntegers | None = None
+    rows: int = ROWS,
+    frames: int = FRAMES_IN,
+    channels: int = 0,
+    memory: AnyIntegers | None = None,
+    results: AnyIntegers | None = None,
 ) -> Mapping[int, AnyIntegers]:
-    """Memory for arriving messages, and for the frames in them, by place.
+    """Memory for arriving messages and for the frames in them, and of channels, by place.
 
-    Args: channels: the most there can be; memory: for rows and channels, see `channel_at`. None: it is made.
+    Args: channels: the most there can be; memory: for rows and channels, see `channel_at`. None: it is made. results:
+        None: the switch shares none.
     """
     known = np.zeros((channels, CHANNEL_ITEMS), np.int64)
     known[:, CHANNEL_SLOT] = -1
@@ -178,6 +196,8 @@ def arriving(
         IN_SIZES: _numbers(rows),
         CHANNELS: known,
         CHANNEL_STARTS: _numbers(channels * RECORDS),
+        RESULT_STARTS: _numbers(channels * RECORDS),
+        RESULTS: _bytes(0) if results is None else results,
         CHANNEL_NAMES: _bytes(channels * NAME_ROW),
         IN_MESSAGES: _numbers(rows * MESSAGE_WORDS),
         IN_PARTS: _numbers(rows * 2),
@@ -202,8 +222,10 @@ def leaving(packets: int = LEAST_OUT, out_bytes: int = LEAST_OUT_BYTES) -> Mappi
     of_packets = (
         OUT_STARTS, OUT_LENGTHS, OUT_PORTS, OUT_SOURCES, NEXT_PACKET, FLOW_KEYS, FLOW_FIRSTS, FLOW_LASTS, NEXT_FLOW_OF,
     )  # fmt: skip
+    own = _bytes(out_bytes)
     return {
-        OUT_BYTES: _bytes(out_bytes),
+        OUT_BYTES: own,
+        OWN_OUT: own,
         OUT_HEADS: _bytes(packets * HEAD_ROW),
         **{place: _numbers(packets) for place in of_packets},
         FLOW_TABLE: _numbers(1 << (2 * packets - 1).bit_length()),

@@ -85,6 +85,11 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
         return i64(c_poll(i64(scratch + 16), numba.uint64(1), i32(timeout_ms)))
 
     @jit
+    def point_at(frame, place, buffer, offset, count):  # type: ignore[no-untyped-def]
+        set_frame_word(frame, place, buffer.ctypes.data + offset)
+        set_frame_word(frame, place + 1, count)
+
+    @jit
     def load_shared(buffer, offset):  # type: ignore[no-untyped-def]
         return atomics.load_acquire(buffer.ctypes.data + offset)
 
@@ -106,6 +111,7 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
         c_read(i32(fd), i64(scratch), numba.uint64(8))
 
     return {
+        "point_at": point_at,
         "load_shared": load_shared,
         "store_shared": store_shared,
         "fence": fence,

@@ -35,7 +35,14 @@ from sa_atp.net.switch_process.datapath.state import (
 
 if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arriving import find_frames, take_rows
-    from sa_atp.net.switch_process.datapath.channels import fall_asleep, give_back, say_whether_asleep, take_shared
+    from sa_atp.net.switch_process.datapath.channels import (
+        choose_output,
+        fall_asleep,
+        give_back,
+        keep_output,
+        say_whether_asleep,
+        take_shared,
+    )
     from sa_atp.net.switch_process.datapath.leaving import send_all
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
@@ -185,9 +192,11 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
                 set_frame_word(frame, 0, first)
                 set_frame_word(frame, 3, count)
                 set_frame_word(frame, 6, now - started_us)
+                choose_output(s, frame)
                 call_program(program, frame)
                 first = frame_word(frame, 0)
                 send_all(s, frame_word(frame, 3), cpu_port)
+                keep_output(s, frame_word(frame, 3))
         give_back(s)
         if now - begun >= longest_us:
             break
