@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rank_pool import Ranks
+
+from sa_atp.train.ddp_state import SaAtpState
 
 MODULE = "backend_scenarios"
 
@@ -36,6 +39,25 @@ def test_all_gather_keeps_every_bit(ranks: Ranks, values: int) -> None:
     for found in ranks.run("gathers", 3, module=MODULE, backend="sa_atp", values=values):
         assert len(found) == 15
         assert all(found.values()), found
+
+
+@pytest.mark.parametrize(
+    ("how", "ranks_in_all", "is_local", "wanted"),
+    [
+        ("auto", 3, False, True),
+        ("auto", 2, False, False),  # each sends the other no more than its part
+        ("auto", 3, True, False),  # there are no links
+        ("always", 2, True, True),
+        ("never", 3, False, False),
+    ],
+)
+def test_all_gather_goes_through_the_switch_where_that_spares_links(
+    monkeypatch: pytest.MonkeyPatch, how: str, ranks_in_all: int, is_local: bool, wanted: bool
+) -> None:
+    member = SimpleNamespace(is_local=is_local, world_size=ranks_in_all)
+    monkeypatch.setattr(SaAtpState, "communicator", SimpleNamespace(membership=member))
+    monkeypatch.setenv("SA_ATP_GATHER", how)
+    assert SaAtpState("udp://127.0.0.1", rank=0, world_size=ranks_in_all).may_gather is wanted
 
 
 @pytest.mark.parametrize("how", ["auto", "never"])
