@@ -36,7 +36,7 @@ class XOfNSettings:
 
     x: int = setting(0, between=(0, 1 << 20))
     """How many gradients an update has; 0: in each step what is predicted to make most progress in a time."""
-    noise: float = setting(1000.0, between=(0.0, 1e9))
+    noise: float = setting(200.0, between=(0.0, 1e9))
     """The gradient noise scale in samples: an update of b samples is worth 1 / (1 + noise / b) of one without noise."""
     weight: float = setting(0.5, between=(0.01, 1.0))
     """Weight of the newest measurement in a worker's time, a moving average; 1: the last one alone."""
@@ -63,6 +63,7 @@ class Groups:
         self._x, self._noise, self._weight = x, noise, weight
         self._began_us = [0] * workers  # when each began the gradient that it computes
         self._takes_us: list[float] = [0.0] * workers  # how long each is predicted to need for a gradient
+        self._sums = [0] * workers  # how many sums each has been in
         self._end_us = 0  # when the last sum's contributions were there
         self._sum_us = 0  # time of a sum after that
 
@@ -78,18 +79,16 @@ class Groups:
             before = self._takes_us[rank] or each.took_us
             self._takes_us[rank] = before + self._weight * (each.took_us - before)
             self._began_us[rank] = self._end_us
+            self._sums[rank] += 1
         self.members = self._next()
 
     def _next(self) -> tuple[int, ...]:
-        left_us = [
-            max(0.0, began + takes - self._end_us)
-            for began, takes in zip(self._began_us, self._takes_us, strict=True)
-        ]
-        order = sorted(range(len(left_us)), key=lambda rank: (left_us[rank], rank))
+        due_us = [began + takes for began, takes in zip(self._began_us, self._takes_us, strict=True)]
+        order = sorted(range(len(due_us)), key=lambda rank: (due_us[rank], self._sums[rank], rank))  # equals take turns
 
         def time_to_progress(x: int) -> tuple[float, int]:
-            # of groups of equal worth the largest
-            return (left_us[order[x - 1]] + self._sum_us) * (1 + self._noise / x), -x
+            left_us = max(0.0, due_us[order[x - 1]] - self._end_us)
+            return (left_us + self._sum_us) * (1 + self._noise / x), -x  # of groups of equal worth the largest
 
         x = self._x or min(range(1, len(order) + 1), key=time_to_progress)
         return tuple(sorted(order[:x]))
