@@ -84,9 +84,7 @@ class _Workload:
         rng = np.random.default_rng([step, shard, micro_batch])
         return rng.standard_normal(self.values, np.float32), 0.0
 
-    def gradient_at(
-        self, weights: np.ndarray, step: int, shard: int, micro_batch: int
-    ) -> tuple[np.ndarray, float]:
+    def gradient_at(self, weights: np.ndarray, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
         return self.gradient(step, shard, micro_batch)
 
     def snapshot(self) -> np.ndarray:

@@ -30,7 +30,6 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.net.clock import now_us
-from sa_atp.steps.device import Device
 from sa_atp.steps.real_time import compute, drive
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.p4runtime.rpc import grpc

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.basics.arrays import Octets, Values
+from sa_atp.basics.arrays import Octets
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
