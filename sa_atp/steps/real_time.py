@@ -43,7 +43,7 @@ class CommunicatorHost(Asking):
 
 def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
     """Runs one step; blocks until it is over. Raises: TransportError."""
-    record, sum_ = drive(stepper.run(step), lambda effect: _compute(effect, device, workload))
+    record, sum_ = drive(stepper.run(step), lambda effect: compute(effect, device, workload))
     return record, sum_
 
 
@@ -93,7 +93,9 @@ def _wait(effect: Wait) -> bool:
     return True
 
 
-def _compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
+def compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
+    """Computes a micro-batch's gradient and loss, in the time that the device takes; None: it was stopped."""
+
     def work() -> tuple[Values, float]:
         return gradient_of(workload, effect)
 

@@ -52,6 +52,16 @@ class DealtWorkload(Workload, Protocol):
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]: ...
 
 
+class WeightedWorkload(Workload, Protocol):
+    """A workload whose gradients may be of other weights than its present ones."""
+
+    def snapshot(self) -> Values:
+        """A copy of the weights, float32[values]."""
+
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        """As `gradient`, with these weights; the workload's own stay as they are."""
+
+
 class PendingSum(Protocol):
     """A sum under way."""
 
@@ -100,6 +110,9 @@ class Compute:
 
 def gradient_of(workload: Workload, work: Compute) -> tuple[Values, float]:
     """Computes a micro-batch: its gradient, float32[values], and its mean loss."""
+    if work.weights is not None:
+        weighted = cast(WeightedWorkload, workload)
+        return weighted.gradient_at(work.weights, work.step, work.shard, work.micro_batch)
     if work.samples is None:
         return workload.gradient(work.step, work.shard, work.micro_batch)
     return cast(DealtWorkload, workload).gradient_of(work.step, work.shard, work.micro_batch, work.samples)

@@ -9,6 +9,7 @@ import numpy as np
 from helpers.cluster import Cluster, reference_sum
 from sa_atp.lab.policies.deadline import DeadlineStepper
 from sa_atp.lab.policies.sync_opt import BackupStepper
+from sa_atp.lab.policies.x_of_n import Groups, GroupStepper
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
@@ -49,6 +50,8 @@ class Setting:
     """How many ranks are in a sum, the first that are done (policy sync-opt); 0: all are."""
     cut_off: CutOff | None = None
     """When seats close (policy deadline); None: when all are taken."""
+    groups: Callable[[], Groups] | None = None
+    """Makes what decides who is in a sum (policy x-of-n), where there are as many seats as workers."""
     links: LinkSettings = field(default_factory=LinkSettings)
     lanes: int = 64
     contribution_bits: int = CONTRIBUTION_BITS
@@ -80,6 +83,12 @@ class _Workload:
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
         rng = np.random.default_rng([step, shard, micro_batch])
         return rng.standard_normal(self.values, np.float32), 0.0
+
+    def gradient_at(self, weights: np.ndarray, step: int, shard: int, micro_batch: int) -> tuple[np.ndarray, float]:
+        return self.gradient(step, shard, micro_batch)
+
+    def snapshot(self) -> np.ndarray:
+        return np.zeros(0, np.float32)
 
     def apply(self, gradient: np.ndarray) -> None:
         self.applied.append(gradient.copy())
@@ -125,6 +134,13 @@ class Training:
 
     def _joined(self, worker: SimWorker) -> None:
         rank = worker.membership.rank
+        if self.setting.groups is not None:
+            self._steppers[rank] = GroupStepper(
+                worker, self.workload, self.setting.groups(), steps=self.setting.steps,
+                pause_us=lambda step: self.setting.pause_us(step, rank),
+            )  # fmt: skip
+            self._start(rank, 0)
+            return
         if self.setting.seats:
             kind = BackupStepper if self.setting.cut_off is None else DeadlineStepper
             self._steppers[rank] = kind(worker, self.workload, pause_us=lambda step: self.setting.pause_us(step, rank))
@@ -175,7 +191,10 @@ class Training:
         for step in range(s.steps):
             number = s.number(step)
             shards = self.seated(step) if s.seats else range(s.workers)
-            parts = [self.workload.gradient(number, r, m)[0] for r in shards for m in range(s.micro_batches)]
+            pieces = [(number, r, m) for r in shards for m in range(s.micro_batches)]
+            if s.groups is not None:  # gradients may have been begun in earlier steps
+                pieces = [(p.step, p.shard, p.micro_batch) for r in shards for p in self.records[r][step].pieces]
+            parts = [self.workload.gradient(*piece)[0] for piece in pieces]
             reference: np.ndarray | None = None
             for rank in range(s.workers):
                 integers, exponents = self._sums[step, rank]
@@ -192,6 +211,8 @@ class Training:
         """
         found = [rank for rank, records in enumerate(self.records) if records[step].computed]
         least = self.setting.seats if self.setting.cut_off is None else self.setting.cut_off.least
+        if self.setting.groups is not None:
+            least = 1
         assert least <= len(found) <= self.setting.seats
         for rank in found:
             assert [(r, m) for r, m, _ in self.records[rank][step].computed] == [

@@ -161,7 +161,7 @@ class _FlowSimulation:
 
     def _updated(self, step: int) -> None:
         if self.model is not None:
-            self.snapshots.append((step, self.model.snapshot()))
+            self.snapshots.append((step, self.shared.weights[step + 1]))
         self.ends_us.append(self.clock.now_us)
         self.progress.steps(step + 1, self.plan.run.steps)
 

@@ -43,7 +43,7 @@ from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.steps.pairing import travelled
-from sa_atp.steps.step import Compute, gradient_of, samples_of
+from sa_atp.steps.step import gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
@@ -239,6 +239,7 @@ class _PacketRank:
             kernels=worker_kernels(),
             log=nobody if simulation.logs is None else simulation.logs.rank(simulation.job, rank),
         )
+        self._device = make_device(plan)
         self._stepper: policies.StepRunner
 
     def _joined(self) -> None:
@@ -252,16 +253,11 @@ class _PacketRank:
 
     def _start(self, step: int) -> None:
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
-        device = make_device(self.plan)
-        device.slowdown = slowdown
-
-        def duration_us(effect: Compute) -> int:
-            return int(device.microseconds(samples_of(self.workload, effect)))
-
+        self._device.slowdown = slowdown
         VirtualProcess(
             self.simulation.world.clock,
             self._stepper.run(step),
-            duration_us=duration_us,
+            duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
             gradient=lambda effect: gradient_of(self.workload, effect),
             finished=lambda outcome: self._finished(step, slowdown, outcome),
             device=VirtualDevice(self.simulation.world.clock, self.plan.job.parallel_curve(self.rank)),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.steps.step import Compute, Workload, gradient_of
+from sa_atp.steps.step import Compute, WeightedWorkload, gradient_of
 from sa_atp.steps.workloads.comm_models import parameter_shapes
 
 STEPS_KEPT = 8  # gradients of older steps are dropped; no worker is so far behind
@@ -19,16 +19,20 @@ STEPS_KEPT = 8  # gradients of older steps are dropped; no worker is so far behi
 class SharedWorkload:
     """One workload for all ranks of a job; each rank has a `WorkloadView` of it."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: WeightedWorkload) -> None:
         self.workload = workload
         self.updates = 0
         """Number of updates applied."""
         self.on_update: Callable[[int], None] = lambda step: None
         """Called after each update, with the number of updates before it."""
+        self.weights = [workload.snapshot()]
+        """The weights after each number of updates."""
         self._gradients: dict[int, dict[tuple[int, int, range | None], tuple[Values, float]]] = {}
 
     def gradient(self, work: Compute) -> tuple[Values, float]:
         """The gradient of a micro-batch: of the current step, or of an earlier one if it was computed in time."""
+        if work.weights is not None:  # those that its worker began with: nobody else computes the same
+            return gradient_of(self.workload, work)
         known = self._gradients.setdefault(work.step, {})
         name = work.shard, work.micro_batch, work.samples
         found = known.get(name)
@@ -38,6 +42,7 @@ class SharedWorkload:
 
     def apply(self, gradient: Values) -> None:
         self.workload.apply(gradient)
+        self.weights.append(self.workload.snapshot())
         self.on_update(self.updates)
         self.updates += 1
         self._gradients.pop(self.updates - STEPS_KEPT, None)
@@ -57,6 +62,13 @@ class WorkloadView:
 
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
         return self._shared.gradient(Compute(step, shard, micro_batch, None, samples=samples))
+
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        return self._shared.gradient(Compute(step, shard, micro_batch, None, weights))
+
+    def snapshot(self) -> Values:
+        """The weights after the updates that this rank has applied; others may have applied more."""
+        return self._shared.weights[self._applied]
 
     def apply(self, gradient: Values) -> None:
         if self._applied == self._shared.updates:
@@ -78,6 +90,12 @@ class SizesOnly:
 
     def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]:
         return self._nothing, math.nan
+
+    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
+        return self._nothing, math.nan
+
+    def snapshot(self) -> Values:
+        return self._nothing
 
     def apply(self, gradient: Values) -> None:
         """Does nothing: there are no values to apply."""

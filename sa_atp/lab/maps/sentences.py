@@ -174,7 +174,7 @@ def _incomplete(found: Mapping[str, Any]) -> list[str]:
         return []
     vary = {name for name in found["incomplete"] if name in policies.names() and policies.find(name).shards_vary}
     return [
-        f"{policy_name(name)} leaves work out: its update has {'at least ' if name in vary else ''}{shards} of {workers} "
-        "shards, and its step is less work."
+        f"An update of {policy_name(name)} has {'at least ' if name in vary else ''}{shards} of {workers} shards, so its "
+        "step is less work."
         for name, (shards, workers) in found["incomplete"].items()
     ]

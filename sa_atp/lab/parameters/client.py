@@ -30,9 +30,7 @@ from sa_atp.lab.runs.tasks import (
     straggler_pattern,
 )
 from sa_atp.net.clock import now_us
-from sa_atp.steps.device import Cancelled, Device
-from sa_atp.steps.real_time import drive
-from sa_atp.steps.step import Compute
+from sa_atp.steps.real_time import compute, drive
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.p4runtime.rpc import grpc
 
@@ -216,7 +214,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             begins=begins,
             ended=ended,
         )
-        drive(worker.run(), lambda effect: _compute(effect, device, workload))
+        drive(worker.run(), lambda effect: compute(effect, device, workload))
         server = _server(host, workload) if rank == 0 else None
     return {
         "rank": rank,
@@ -232,18 +230,6 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 def _patience_us(plan: Plan) -> int:
     """How long to wait for a go-ahead, which comes at the latest when the slowest worker ends its step."""
     return int((expected_step_s(plan) + GRACE_S) * 1e6)
-
-
-def _compute(effect: Compute, device: Device, workload: JobWorkload) -> tuple[Values, float] | None:
-    def work() -> tuple[Values, float]:
-        assert effect.weights is not None
-        return workload.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
-
-    try:
-        found: tuple[Values, float] = device.run(workload.micro_batch_size, work, effect.stop)
-    except Cancelled:
-        return None
-    return found
 
 
 def _server(host: StreamHost, workload: JobWorkload) -> dict[str, Any]:

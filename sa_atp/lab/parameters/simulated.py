@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.basics.arrays import Octets, Values
+from sa_atp.basics.arrays import Octets
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
 from sa_atp.lab.flow.fabric import Fabric, FabricSettings
@@ -24,7 +24,7 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
-from sa_atp.steps.step import Compute
+from sa_atp.steps.step import Compute, gradient_of
 from sa_atp.steps.step_record import StepRecord
 
 LATE_US = 300
@@ -134,15 +134,11 @@ class _ParameterSimulation:
             device.slowdown = self.pattern.slowdown_of(worker.clock, rank)
             return int(device.microseconds(self.workload.micro_batch_size))
 
-        def gradient(effect: Compute) -> tuple[Values, float]:
-            assert effect.weights is not None
-            return self.workload.gradient_at(effect.weights, effect.step, effect.shard, effect.micro_batch)
-
         VirtualProcess(
             self.clock,
             worker.run(),
             duration_us=duration_us,
-            gradient=gradient,
+            gradient=lambda effect: gradient_of(self.workload, effect),
             finished=self.outcomes.append,
             device=VirtualDevice(self.clock, self.plan.job.parallel_curve(rank)),
         )

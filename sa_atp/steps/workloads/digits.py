@@ -4,6 +4,7 @@ Everything random (samples, dropout) is a function of (seed, step, shard, micro-
 gradient for a micro-batch as its owner.
 """
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -75,6 +76,7 @@ class DigitsCnn:
         self._parameters = list(self.model.parameters())
         self._optimiser = torch.optim.SGD(self._parameters, lr=learning_rate, momentum=momentum)
         self.values = sum(p.numel() for p in self._parameters)
+        self._loaded = threading.RLock()  # held while the model has other weights than the workload's own
 
     def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
         """Gradient of one micro-batch's share of the step's mean loss.
@@ -100,9 +102,17 @@ class DigitsCnn:
         return flat, float(loss.detach()) / len(samples)
 
     def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """As `gradient`, with these weights, float32[values], in place of the workload's own."""
-        self._load(weights)
-        return self.gradient(step, shard, micro_batch)
+        """As `gradient`, with these weights, float32[values]; the workload's own stay as they are.
+
+        It may run in a thread beside one that applies updates.
+        """
+        with self._loaded:
+            own = self.snapshot()
+            self._load(weights)
+            try:
+                return self.gradient(step, shard, micro_batch)
+            finally:
+                self._load(own)
 
     def initial(self) -> Values:
         """The weights that training begins with, float32[values]."""
@@ -119,15 +129,17 @@ class DigitsCnn:
         import torch
 
         at = 0
-        for parameter in self._parameters:
-            end = at + parameter.numel()
-            parameter.grad = torch.from_numpy(gradient[at:end]).view_as(parameter)
-            at = end
-        self._optimiser.step()
+        with self._loaded:
+            for parameter in self._parameters:
+                end = at + parameter.numel()
+                parameter.grad = torch.from_numpy(gradient[at:end]).view_as(parameter)
+                at = end
+            self._optimiser.step()
 
     def snapshot(self) -> Values:
         """A copy of the weights, float32[values], to be evaluated after the run."""
-        return np.concatenate([p.detach().numpy().reshape(-1) for p in self._parameters])
+        with self._loaded:
+            return np.concatenate([p.detach().numpy().reshape(-1) for p in self._parameters])
 
     def score(self, weights: Values) -> Score:
         """Held-out loss and accuracy with these weights."""

@@ -201,8 +201,8 @@ def test_sentences_are_worked_out_from_the_numbers() -> None:
         "The largest differences to the next policy that is clearly longer: SA-ATP is 50\u00a0% shorter than ATP at"
     )
     assert lines[5].startswith("Against ATP the shortest step is 0\u00a0% to 50\u00a0% shorter")
-    assert lines[6] == "Sync-opt leaves work out: its update has 3 of 4 shards, and its step is less work."
-    assert not any("leaves work out" in line for line in said.sentences({**found, "quantity": "accuracy"}))
+    assert lines[6] == "An update of Sync-opt has 3 of 4 shards, so its step is less work."
+    assert not any("is less work" in line for line in said.sentences({**found, "quantity": "accuracy"}))
     none = synthetic([None, None, None, None])
     assert said.sentences(none)[0] == "No single policy clearly has the shortest step in any of 4 points."
     none["points"] = [{**point, **judged({"atp": [None], "sa-atp": [None]}, "accuracy")} for point in none["points"]]
