@@ -52,9 +52,9 @@ def state(worker: Worker) -> Iterator[object]:
     yield vars(worker.window)
     for round_trip in (worker.round_trip, worker.round_trip.of_server):
         yield {} if round_trip is None else {k: v for k, v in vars(round_trip).items() if k != "of_server"}
-    recovery = worker._recovery
-    asked = recovery._questions
-    yield vars(recovery.asking), asked._counts, asked._last
+    prober = worker._prober
+    asked = prober.questions
+    yield vars(prober.asking), asked._counts, asked._last
     for questions in (asked._latest, asked._open):
         yield [(key, {k: v for k, v in asdict_of(q).items() if k != "operation"}) for key, q in questions.items()]
     yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}

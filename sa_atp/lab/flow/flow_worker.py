@@ -110,7 +110,7 @@ class FlowWorker(Asking):
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
 
     def probe(self, sum_: FlowSum) -> None:
-        """Probes the switch's slot of the oldest missing fragment; see `Worker.probe`."""
+        """Probes the switch's slot of the oldest missing fragment; see `Collectives.probe`."""
         if sum_.future.done():
             return
         written = self._written_bytes(sum_)

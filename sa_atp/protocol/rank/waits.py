@@ -25,7 +25,7 @@ class Waits:
 
         Args:
             operation: its number in the job.
-            sending: times between which our contribution left, see Worker.sending; empty: other ranks have sent it.
+            sending: times between which our contribution left, see Collectives.sending; empty: other ranks have sent it.
             round_trip_us: the smoothed round trip to the switch.
         """
         number = self.counted

@@ -48,10 +48,10 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
             parts: list[Addends] = [values(rng, count, magnitude) for _ in range(number)]
             if whole:
                 parts = [integers(rng, count, number) for _ in range(number)]
-            index, same_index = (worker.begin(count, (key, count), now, whole=whole) for worker in both)
+            index, same_index = (worker.collectives.begin(count, (key, count), now, whole=whole) for worker in both)
             assert index == same_index
             for worker in both:
-                worker.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
+                worker.collectives.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
             outs[index] = (np.zeros(count, parts[0].dtype), np.zeros(count, parts[0].dtype))
         while True:
             budget = rng.choice((None, 5_000, 100_000))
@@ -75,8 +75,8 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
             assert repr(event) == repr(fast.next_event())
             if isinstance(event, OperationDone):
                 a, b = outs.pop(event.operation)
-                plain.result(event.operation, a)
-                fast.result(event.operation, b)
+                plain.collectives.take(event.operation, a)
+                fast.collectives.take(event.operation, b)
                 assert a.tobytes() == b.tobytes()
         assert fast.next_event() is None
         assert list(state(plain)) == list(state(fast))
@@ -105,7 +105,7 @@ def test_most_of_an_undisturbed_sum_is_common(bits: int, monkeypatch: pytest.Mon
     of = replace(member(random.Random(1)), lanes=256, contribution_bits=bits)
     worker = Worker(of, 1, first_request=7, kernels=worker_kernels())
     count = 60 * of.lanes
-    worker.contribute(worker.begin(count, "key", 1), [np.ones(count, np.float32)], of.fan_in, 1)
+    worker.collectives.contribute(worker.collectives.begin(count, "key", 1), [np.ones(count, np.float32)], of.fan_in, 1)
     for now in range(1000, 100_000, 1000):
         for burst in worker.transmit(now):
             if burst.data.shape[1] == size_of(Kind.DATA, of.lanes, bits):
@@ -162,8 +162,8 @@ class Alone:
         self.number = -1
 
     def begin(self, values: Values) -> None:
-        self.number = self.worker.begin(len(values), ("key", len(values)), self.now)
-        self.worker.contribute(self.number, [values], self.worker.membership.fan_in, self.now)
+        self.number = self.worker.collectives.begin(len(values), ("key", len(values)), self.now)
+        self.worker.collectives.contribute(self.number, [values], self.worker.membership.fan_in, self.now)
 
     def results(self) -> ByteRows:
         """What comes back for what leaves now."""

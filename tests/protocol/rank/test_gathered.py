@@ -37,7 +37,7 @@ def parts_of(rng: random.Random, words: int) -> list[Integers]:
 
 def results_for(of: Membership, worker: Worker, parts: list[Integers]) -> ByteRows:
     """What a switch multicasts of an all-gather, in the order of its fragments."""
-    operation = worker._operations[worker.begun - 1]
+    operation = worker._operations[worker.collectives.begun - 1]
     plan, width = operation.plan, of.contribution_bits
     lanes = np.zeros((RANKS, plan.data_fragments // RANKS * of.lanes), np.int32)
     for row, part in zip(lanes, parts, strict=True):
@@ -61,7 +61,7 @@ def test_kernels_do_what_the_rules_say(seed: int) -> None:
     words = rng.choice((1, 64, 1000, 6000))
     parts = parts_of(rng, words)
     for worker in both:
-        worker.contribute_part(worker.begin_gather(words, "name", 1), parts[OWN], 1)
+        worker.collectives.contribute_part(worker.collectives.begin_gather(words, "name", 1), parts[OWN], 1)
     results = results_for(of, plain, parts)
     now, done = 1000, False
     for _ in range(100):
@@ -93,7 +93,7 @@ def test_kernels_do_what_the_rules_say(seed: int) -> None:
         while (event := worker.next_event()) is not None:
             events.append(event)
         assert OperationDone(0) in events
-        worker.result(0, out)
+        worker.collectives.take(0, out)
     assert outs[0].tobytes() == outs[1].tobytes()  # a damaged number has put values elsewhere
 
 
@@ -119,7 +119,7 @@ def test_all_of_an_undisturbed_all_gather_is_common(monkeypatch: pytest.MonkeyPa
     of = replace(member_of(rng, 0), lanes=64, slot_count=1024)
     worker = Worker(of, 1, first_request=7, kernels=worker_kernels())
     parts = parts_of(rng, 20 * of.lanes)
-    worker.contribute_part(worker.begin_gather(20 * of.lanes, "name", 1), parts[OWN], 1)
+    worker.collectives.contribute_part(worker.collectives.begin_gather(20 * of.lanes, "name", 1), parts[OWN], 1)
     results = results_for(of, worker, parts)
     worker.transmit(1000)
     worker.receive([Burst(SWITCH, results[:1].copy())], 1000)
@@ -135,7 +135,7 @@ def test_what_a_rank_sends() -> None:
     of = replace(member_of(rng, 0), lanes=64, slot_count=1024)
     worker = Worker(of, 1, first_request=7)
     parts = parts_of(rng, 150)
-    worker.contribute_part(worker.begin_gather(150, "name", 1), parts[OWN], 1)
+    worker.collectives.contribute_part(worker.collectives.begin_gather(150, "name", 1), parts[OWN], 1)
     results = results_for(of, worker, parts)
     data = size_of(Kind.DATA, of.lanes, of.contribution_bits)
 

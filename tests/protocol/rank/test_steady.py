@@ -160,9 +160,10 @@ def live(seed: int, twins: Twins, rng: random.Random) -> None:
         for m in range(open_):
             usual = np.random.default_rng(seed + n + m).standard_normal(count).astype(np.float32)
             given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
-            index = [worker.begin(count, ("key", m, made // of.lanes), now) for worker in (twins.plain, twins.fast)]
-            for worker in (twins.plain, twins.fast):
-                worker.contribute(index[0], [given], of.bits_of(of.rank), now)
+            both = [worker.collectives for worker in (twins.plain, twins.fast)]
+            index = [each.begin(count, ("key", m, made // of.lanes), now) for each in both]
+            for each in both:
+                each.contribute(index[0], [given], of.bits_of(of.rank), now)
             sizes[index[0]] = count
         if rng.random() < 0.5:
             twins.lend(now)
@@ -212,8 +213,8 @@ def compare_events(twins: Twins, sizes: dict[int, int]) -> int:
         if isinstance(event, OperationDone):
             out = tuple(np.zeros(sizes[event.operation], np.float32) for _ in range(2))
             factor = (1.0, 1 / 3, -1.0, 1e30)[event.operation % 4]
-            twins.plain.result(event.operation, out[0], factor)
-            twins.fast.result(event.operation, out[1], factor)
+            twins.plain.collectives.take(event.operation, out[0], factor)
+            twins.fast.collectives.take(event.operation, out[1], factor)
             assert out[0].tobytes() == out[1].tobytes()
             done += 1
     assert twins.fast.next_event() is None

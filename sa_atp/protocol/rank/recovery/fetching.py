@@ -103,7 +103,7 @@ class Fetching:
         is_due = self._asked_of == operation.first_seq and self._tries <= QUICK_TRIES
         return self._until_us if is_due and operation.oldest_pending() is not None else None
 
-    def is_coming(self, newest: int, now_us: int) -> None:
+    def note_coming(self, newest: int, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does.
 
         Args: newest: the last of these fragments.
