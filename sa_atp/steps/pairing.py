@@ -17,7 +17,7 @@ from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.pairs import Packing, PairCodec, PairKernels
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.steps.step import Host, PendingSum
+from sa_atp.steps.effects import Host, PendingSum
 from sa_atp.steps.sum_pair import SumPair
 
 

@@ -15,14 +15,13 @@ from sa_atp.protocol.rank.worker import Worker
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 CACHES = {
-    "_rounded",
+    "rounded",
     "fits",
     "is_aligned",
     "plan",
     "parts",
     "read_by_kernels",
     "_under_way",
-    "_codes",
     "sent",
 }  # of a group: they save work, and decide nothing
 
@@ -80,6 +79,7 @@ def state(worker: Worker) -> Iterator[object]:
             known = operation.recall(local)
             yield None if known is None else (known[0], known[1].tolist())
         for group in operation.groups:
+            yield group.rounded.poisoned_chunks
             for name, value in vars(group).items():
                 if name not in CACHES:
                     yield name, value.tolist() if isinstance(value, np.ndarray) else value

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class FlowSum:
-    """A sum in progress; see steps.step.PendingSum."""
+    """A sum in progress; see steps.effects.PendingSum."""
 
     operation: FlowOperation
     future: "Future[Values]"
@@ -69,7 +69,7 @@ class _Helping(Helping):
 
 
 class FlowWorker(Asking):
-    """A worker on the flow network; implements `steps.step.Host`."""
+    """A worker on the flow network; implements `steps.effects.Host`."""
 
     def __init__(self, job: FlowJob, rank: int) -> None:
         self.job = job

@@ -31,8 +31,8 @@ from sa_atp.lab.runs.tasks import (
 )
 from sa_atp.net.clock import now_us
 from sa_atp.steps.device import Cancelled, Device
+from sa_atp.steps.effects import Compute
 from sa_atp.steps.real_time import drive
-from sa_atp.steps.step import Compute
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.p4runtime.rpc import grpc
 

@@ -20,7 +20,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import join, meant
 from sa_atp.lab.policies.policy import Family, ParameterPolicy, PeerPolicy, PlanTables, Policy, SwitchPolicy
-from sa_atp.steps.step import StepRunner
+from sa_atp.steps.effects import StepRunner
 
 __all__ = [
     "Family",

@@ -7,8 +7,8 @@ from typing import Any
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.protocol.job.errors import TransportError
+from sa_atp.steps.effects import Beside, Compute, Effect, Wait
 from sa_atp.steps.parallel import NO_GAIN, Curve, TaskTime
-from sa_atp.steps.step import Beside, Compute, Effect, Wait
 
 Gradient = Callable[[Compute], tuple[Values, float]]
 

@@ -12,7 +12,7 @@ from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON
 from sa_atp.protocol.packets.header import LANE
-from sa_atp.protocol.rank.sums import contribution_group
+from sa_atp.protocol.rank.sums import rounded_values
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
@@ -195,7 +195,7 @@ def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
         calls += 1
         return quantise(*arguments)
 
-    monkeypatch.setattr(contribution_group, "quantise", counted)
+    monkeypatch.setattr(rounded_values, "quantise", counted)
     rng = np.random.default_rng(3)
     arrays = [
         rng.choice(np.array([1.0, 1e6, np.nan], np.float32), values, p=[0.99, 0.005, 0.005]) for _ in range(parts)

@@ -167,7 +167,7 @@ class Sender:
     def _flags(self, operation: Operation, group: ContributionGroup, run: Run) -> Numbers | int:
         """Flags of each fragment of a run, and their counters."""
         flags = int(Flag.ON_BEHALF) if group.bypass_leaf else 0
-        if group.is_poisoned(run):
+        if group.rounded.is_poisoned(run):
             flags |= Flag.OVERFLOW
             self._stats.poisoned += len(run)
         tries = group.tries[run.first : run.end]
