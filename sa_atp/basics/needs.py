@@ -130,7 +130,6 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OPTIONAL = {
     "torch": ("torch", "torch"),
     "sklearn": ("scikit-learn", "torch"),
-    "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
     "jinja2": ("jinja2", "report"),
     "mininet": ("mininet", "mininet"),

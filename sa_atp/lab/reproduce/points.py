@@ -112,11 +112,6 @@ class Sample:
             return float(bound / self.policy["iteration_s"] * self.policy["sample_s"] / baseline)
         return float(bound / baseline)
 
-    def of_steps(self) -> float | None:
-        """Ratio of the steps to the accuracy to those of the baseline."""
-        mine, other = self.policy["steps_to_accuracy"], self.baseline["steps_to_accuracy"]
-        return mine / other if mine and other else None
-
 
 @dataclass(frozen=True, slots=True)
 class Found:

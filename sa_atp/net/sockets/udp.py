@@ -87,7 +87,7 @@ class UdpSocket:
         for forced, plain in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
             if not self._set(socket.SOL_SOCKET, forced, BUFFER_BYTES):
                 self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)
-        self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
+        self._set(SOL_UDP, UDP_GRO, 1)
         self._segments = True  # until a route refuses segmented sends
         self._full_until_us: int | None = None  # when this call to `send` stops waiting; None: it has not waited yet
         self._rows = np.empty((RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)
