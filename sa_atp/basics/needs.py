@@ -39,7 +39,7 @@ class Program:
 
     @property
     def how(self) -> str:
-        """How to get it."""
+        """A sentence that says how to install it."""
         return self.source or f"apt-get install {self.package}"
 
 

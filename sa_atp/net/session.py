@@ -46,7 +46,7 @@ class Sum:
     out: Addends
     """float32[values]: receives the sum; where results are scattered, this rank's part of it. Of whole numbers, int32."""
     scale: float = 1.0
-    """A factor of the result."""
+    """A factor by which the sum is multiplied; all ranks must state the same."""
     measured: bool = True
     """Whether the sum counts when ranks are compared, to find out which was slow."""
     operation: int = -1
@@ -67,13 +67,13 @@ class Sum:
     whole: bool = False
     """Whether its values are whole numbers, int32."""
     gathers: tuple[str, int] | None = None
-    """Of an all-gather: a name of the parts' type, and the bytes of a part; `out` is uint8[ranks, bytes]."""
+    """A name of the parts' type and the bytes of a part, if it is an all-gather, whose `out` is uint8[ranks, bytes]."""
     session: "Session | None" = field(default=None, repr=False)
     """The session that began it, the only one that can contribute to it."""
     is_over: bool = False
     """Whether its future is done."""
     array: Any = None
-    """What becomes the future's result in place of `out`."""
+    """The future's result, if that is not `out`."""
     write_back: Callable[[Any], None] | None = None
     """Writes the sum into `array`, where that does not share memory with `out`."""
 
@@ -108,7 +108,7 @@ class Asking(ABC):
         return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
 
     def lateness(self) -> "Future[JobLateness | None]":
-        """Who was slow, as far as the parameter server knows. (protocol section 7.7)"""
+        """Asks which ranks were slow, as far as the parameter server knows. (protocol section 7.7)"""
         return self.ask(AskLateness(), lambda reply: reply if isinstance(reply, JobLateness) else None)
 
 

@@ -202,7 +202,7 @@ class FlowWorker(Asking):
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
     def when_missing(self) -> "Future[Work | Nothing]":
-        """Returns: a future that is done when a sum in progress waits for our group; never, if the sums end first."""
+        """Returns a future that is done when a sum in progress waits for our group; never, if the sums end first."""
         found: Future[Work | Nothing] = Future()
         sums = list(self._sums.values())
 

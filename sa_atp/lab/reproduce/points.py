@@ -313,7 +313,7 @@ def median(numbers: Iterable[float | None]) -> float | None:
 
 
 def values_at_best(claim: Claim, found: Iterable[Found]) -> list[float]:
-    """The same against the baseline at its best."""
+    """Returns the values against the baseline at its best learning rate."""
     ratios = [sample.ratio(claim.quantity) for each in found for sample in each.at_best]
     return [value(claim, ratio) for ratio in ratios if ratio is not None]
 

@@ -29,7 +29,7 @@ AGAIN_US = 300_000  # longest pause before a rank joins again
 
 
 class RankWorld(Protocol):
-    """What a rank needs of the world that runs it (`world.SoakWorld`)."""
+    """The world, as a rank in it needs it (`world.SoakWorld`)."""
 
     scene: Scene
     network: World

@@ -67,7 +67,7 @@ class SocketStats:
     send_errors: int = 0
     """Datagrams that the kernel refused, or had no room for; the protocol sends them again."""
     too_long: int = 0
-    """Those of `send_errors` that were longer than the MTU."""
+    """Datagrams that were longer than the MTU, part of `send_errors`."""
 
 
 class UdpSocket:

@@ -111,7 +111,7 @@ class Orchestrator:
         return self.decide_once(tuple(step), lambda: step)
 
     def decide_once(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
-        """As `decide`, computed once for all orchestrators of this process.
+        """Decides as `decide` does, computed once for all orchestrators of this process.
 
         Args: name: identifies the measurements; measurements: returns them, called if no other rank has decided yet.
         """

@@ -27,7 +27,7 @@ class Share:
     high: int
     """The most samples that it may have, given its memory."""
     offset_s: float = 0.0
-    """c_i: seconds of its step besides computing."""
+    """The c_i of the program: seconds of the worker's step besides computing."""
 
     def finish_s(self, samples: int) -> float:
         return self.offset_s + self.speed.seconds(samples)

@@ -129,7 +129,7 @@ class Collectives:
 
     def note_wait(self, operation: int, sending: Sequence[tuple[int, int]], now_us: int) -> None:
         """Tells the parameter server how long we waited for a done operation. (section 7.7) Args: sending: see there."""
-        self._waits.done(operation, sending, self._round_trip.smoothed_us, now_us)
+        self._waits.note_done(operation, sending, self._round_trip.smoothed_us, now_us)
 
     @property
     def begun(self) -> int:

@@ -47,7 +47,7 @@ class ServerLink:
         self.error: TransportError | None = None
         """Why the connection has ended."""
         self.giving_up: failures.Reportable | None = None
-        """What the parameter server is asked to tell all."""
+        """The error that the parameter server is asked to tell all ranks; None: there is none."""
         self.alive_at_us = now_us
         """When the next sign of life is due."""
         self.said_place = 0

@@ -20,7 +20,7 @@ class Waits:
         self._step = 1  # every so many are kept
         self._kept: dict[int, Wait] = {}  # by number of the sum
 
-    def done(self, operation: int, sending: Sequence[tuple[int, int]], round_trip_us: int, now_us: int) -> None:
+    def note_done(self, operation: int, sending: Sequence[tuple[int, int]], round_trip_us: int, now_us: int) -> None:
         """Notes that a sum is done.
 
         Args:

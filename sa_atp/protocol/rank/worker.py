@@ -83,7 +83,7 @@ class Worker:
         bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()
         self._result_sizes = (self._size_of(Kind.RESULT), *bare)
         self.collectives = Collectives(connection, self._prober, self._fetching, self._receiver, self._steady)
-        """What a program begins over the connection, contributes to, and takes."""
+        """The operations that a program begins over the connection, contributes to, and takes."""
 
     @property
     def error(self) -> TransportError | None:
@@ -336,7 +336,7 @@ class Worker:
 
     @property
     def room(self) -> ByteRows | None:
-        """Where bursts of contributions are written, see `write_over`."""
+        """The array into which bursts of contributions are written, see `write_over`."""
         return self._sender.room
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:

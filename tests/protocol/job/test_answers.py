@@ -589,7 +589,7 @@ def test_a_worker_asks_after_each_probe_timer(
         assert asked["seq"].tolist() == sent["seq"].tolist()
         worker.handle_timer(now_us)
         assert not len(packets(worker, now_us, Kind.PROBE)), "twice for one silence"
-    monkeypatch.setattr(worker.round_trip, "answer", lambda _: None)  # the path stays as it is
+    monkeypatch.setattr(worker.round_trip, "time_answer", lambda _: None)  # the path stays as it is
     silent_us = now_us
     if arrives and arrives.startswith("reply"):
         reply(worker, asked, OURS if arrives == "reply: held" else 0, now_us)

@@ -41,7 +41,7 @@ class Steady:
         self._record = Record(Flow)
         self._known = 0  # questions in State.asked that the rules have asked
         self.state: State | None = None
-        """What kernels are given of the operation; None: of none."""
+        """The operation's state for kernels; None: no stream has flowed yet."""
         self.values: Values = np.zeros(0, np.float32)
         """float32[values]: what is contributed, as kernels read it."""
 

@@ -164,7 +164,7 @@ class Receiver:
 
     def _after_part(self, operation: Operation, sent_us: int, now_us: int) -> None:
         if sent_us != NEVER:
-            self._round_trip.result(now_us - sent_us)
+            self._round_trip.time_result(now_us - sent_us)
         if operation.is_done():
             self._finish(operation)
 
@@ -239,7 +239,7 @@ class Receiver:
         for group in operation.groups[:1] if local is not None else ():
             # one that overlapped was not waited for, and its tries tell what it has to ask of the slot
             if group.tries[local] and local not in group.excluded:
-                # each time it was sent again it had been waited for
+                # its sender waited for so long before each time that it sent it again
                 again_us = self._round_trip.smoothed_us + self._round_trip.reordering_us(now_us)
                 before_us = (int(group.tries[local]) - 1) * again_us
-                self._round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)
+                self._round_trip.time_ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)

@@ -1,4 +1,4 @@
-"""Which contributions leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
+"""Choice of the contributions that leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
 
 from collections.abc import Sequence
 from typing import NamedTuple

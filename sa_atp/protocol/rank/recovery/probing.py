@@ -45,7 +45,7 @@ class Prober:
         self.packets: deque[Burst] = deque()
         """Probes to send."""
         self.questions = Questions()
-        """Those that are unanswered."""
+        """The unanswered questions."""
         self.asking = Asking()
         self._newest: tuple[Operation, int] | None = None  # the fragment that left last
 

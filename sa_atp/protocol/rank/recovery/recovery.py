@@ -138,11 +138,11 @@ class Recovery:
             if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
                 # where no switch aggregates, contributions go by the same path
                 path = self._round_trip
-                (path.answer_of_server if self._member.levels else path.answer)(elapsed_us)
+                (path.time_server_answer if self._member.levels else path.time_answer)(elapsed_us)
             if not self._member.levels and self._round_trip.is_queue:
                 self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
-            self._round_trip.answer(elapsed_us)
+            self._round_trip.time_answer(elapsed_us)
         is_marked = flags & Flag.CONGESTION != 0
         on_left_by_answer(self._under_way, self._window, self._round_trip, question.behind, is_marked, now_us)
         if self._window_log is not None:

@@ -76,7 +76,7 @@ class ContributionGroup(Transmissions):
 
     @property
     def given_bits(self) -> int:
-        """The contributions that a program has made with it."""
+        """The contributions that a program made when it gave the values."""
         return self.bits
 
     def bits_at(self, local: int) -> int:
@@ -96,18 +96,18 @@ class ContributionGroup(Transmissions):
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
-    def may_send_scale(self, attempt: int, fragment: int) -> None:
+    def allow_scale(self, attempt: int, fragment: int) -> None:
         first = self.plan.scale_start(attempt) + fragment
         self._insert(first, first + 1)
 
-    def may_send_chunk(self, attempt: int, chunk: int) -> None:
+    def allow_chunk(self, attempt: int, chunk: int) -> None:
         """Lets a chunk go; it is rounded when its first fragment is written."""
         base = self.plan.data_start(attempt)
         first, last = self.plan.fragments_of(chunk)
         self._insert(base + first, base + last)
 
-    def may_send_all(self) -> None:
-        """Lets all chunks go in attempt 0, as may_send_chunk does one."""
+    def allow_all(self) -> None:
+        """Lets all chunks go in attempt 0, as allow_chunk does one."""
         self._fresh = [(self.plan.scale_fragments, self.plan.attempt_fragments)]
 
     def forget_chunk(self, attempt: int, chunk: int) -> None:
@@ -356,7 +356,7 @@ class ContributionGroup(Transmissions):
         return True
 
     def resend_next(self, local: int) -> None:
-        """What is sent next of a fragment makes the slot hand over: it would be refused there, having been offered before
+        """Has the next transmission of a fragment make its slot hand over: the slot would refuse it, having seen it before
         (section 5.6).
         """
         self.tries[local] = max(self.tries[local], RESEND_AFTER_TRIES)
