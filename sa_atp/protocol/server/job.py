@@ -441,10 +441,7 @@ class Job:
         return [] if any(now_us - m.heard_us <= bound_us for m in ahead) else [m.rank for m in ahead]
 
     def departed_before(self, oldest: int) -> list[int]:
-        """Returns the ranks that left before they contributed to an operation.
-
-        Args: oldest: a sequence number of the operation.
-        """
+        """Returns the ranks that left before they contributed to an operation. Args: oldest: its sequence number."""
         return [
             m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
         ]
