@@ -51,7 +51,7 @@ IMPURE = {
     "asyncio", "concurrent", "datetime", "multiprocessing", "os", "pathlib", "queue", "random", "secrets", "select",
     "selectors", "signal", "socket", "socketserver", "ssl", "subprocess", "tempfile", "threading", "time", "uuid",
 }  # fmt: skip
-PURE_MAY_IMPORT = {"msgspec", "numpy", "sa_atp", "scipy"}  # and what the standard library has besides the impure
+PURE_MAY_IMPORT = {"msgspec", "numpy", "sa_atp"}  # and what the standard library has besides the impure
 
 
 def sources(*parts: str) -> list[Path]:

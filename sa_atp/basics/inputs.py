@@ -26,7 +26,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """As `read_bytes`, of a text. Raises: UserError: it cannot be read, or is not text."""
+    """Reads a text, as `read_bytes` does bytes. Raises: UserError: it cannot be read, or is not text."""
     try:
         return read_bytes(path).decode("utf-8-sig")  # some editors put a mark before the text
     except UnicodeDecodeError as error:

@@ -39,7 +39,7 @@ class Program:
 
     @property
     def how(self) -> str:
-        """How to get it."""
+        """A sentence that says how to install it."""
         return self.source or f"apt-get install {self.package}"
 
 
@@ -130,7 +130,6 @@ TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 OPTIONAL = {
     "torch": ("torch", "torch"),
     "sklearn": ("scikit-learn", "torch"),
-    "scipy": ("scipy", "torch"),
     "matplotlib": ("matplotlib", "report"),
     "jinja2": ("jinja2", "report"),
     "mininet": ("mininet", "mininet"),

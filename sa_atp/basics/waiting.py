@@ -58,7 +58,7 @@ def said() -> None:
 
 @contextlib.contextmanager
 def told(tell: Callable[[], None]) -> Iterator[None]:
-    """Calls `tell` from time to time while a block runs, unless something else is said; in another thread."""
+    """Calls `tell` from time to time, in another thread, while a block runs and the terminal is otherwise silent."""
     waits = _waits
     with waits.lock:
         if not waits.entries:

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         except ParameterServerLostError:
             raise
         except TransportError:
-            pass  # it answers, but tells only those about jobs who have some
+            pass  # it answers: it describes jobs only to ranks that are in one
     device = Device(clock=now_us, cache=cache_folder())
     ports: dict[int, Port] = {RANKS_PORT: UdpPort((host, 0)), LINK_UP_PORT: UdpPort((host, options.port))}
     ranks, up = ports[RANKS_PORT], ports[LINK_UP_PORT]

@@ -151,14 +151,14 @@ def _places(options: argparse.Namespace) -> "list[SwitchPlace]":
 
 
 def checked_slots(name: str, value: int) -> int:
-    """Returns: the value of the option. Raises: UserError: a switch cannot have that number of slots."""
+    """Reads an option. Raises: UserError: a switch cannot have that number of slots."""
     if not 1 <= value <= SLOTS or value & (value - 1):
         raise UserError(f"{name} {value}: expected a power of two, at most {SLOTS}")
     return value
 
 
 def checked_seconds(name: str, value: float) -> float:
-    """Returns: the value of the option. Raises: UserError: it is no length of time."""
+    """Reads an option, in seconds. Raises: UserError: it is no length of time."""
     if not 0 < value < 1e9:
         raise UserError(f"{name} {value:g}: expected a positive number of seconds")
     return value

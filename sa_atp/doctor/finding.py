@@ -16,7 +16,7 @@ class Finding:
     name: str
     ok: bool
     detail: str
-    """What is there, or why it does not work."""
+    """Description of the part that was found, or the reason why it does not work."""
     how: str = ""
     """How to get it, where it is missing."""
 

@@ -260,7 +260,7 @@ class Communicator(Asking, Scattering, Gathering):
         return self._look(lambda: replace(self._worker.stats))
 
     def stragglers(self) -> JobLateness:
-        """Which ranks were slow, by how much, and at what: all sums of this job but those of the last 0.4 s.
+        """Returns which ranks were slow, by how much, and at what, in all sums of this job but those of the last 0.4 s.
 
         A sum counts when all ranks have told how long they waited for it. Of many small ones every second, fourth, ...
         counts.
@@ -282,7 +282,7 @@ class Communicator(Asking, Scattering, Gathering):
         return self._look(at, timeout_s)
 
     def describe(self) -> str:
-        """What the connection waits for, in words. Raises: TransportError: its thread is stuck."""
+        """Describes in words what the connection waits for. Raises: TransportError: its thread is stuck."""
         return self._look(self._worker.describe)
 
     def _look(self, at: Callable[[], T], timeout_s: float | None = None) -> T:

@@ -1,4 +1,4 @@
-"""What can be summed, or gathered: arrays and tensors as flat float32 or bytes, and the way back into them."""
+"""Arrays and tensors as flat float32, or as bytes, which can be summed or gathered; and the way back into them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

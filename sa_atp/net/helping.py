@@ -168,7 +168,7 @@ class Helping:
         self._began_us = now_us()
         self._took_us: list[int] = []  # of each micro-batch of this step
         self._told = 0  # how many of these have been reported
-        self._untold_us: list[int] = []  # those of earlier steps that were not reported in time
+        self._untold_us: list[int] = []  # of micro-batches of earlier steps that were not reported in time
         self._usual_us = 0  # the median of the step before; 0: not known
         self._longest_us = 0  # the longest of the step before
         self._sent_us = 0

@@ -46,7 +46,7 @@ class Sum:
     out: Addends
     """float32[values]: receives the sum; where results are scattered, this rank's part of it. Of whole numbers, int32."""
     scale: float = 1.0
-    """A factor of the result."""
+    """A factor by which the sum is multiplied; all ranks must state the same."""
     measured: bool = True
     """Whether the sum counts when ranks are compared, to find out which was slow."""
     operation: int = -1
@@ -67,13 +67,13 @@ class Sum:
     whole: bool = False
     """Whether its values are whole numbers, int32."""
     gathers: tuple[str, int] | None = None
-    """Of an all-gather: a name of the parts' type, and the bytes of a part; `out` is uint8[ranks, bytes]."""
+    """A name of the parts' type and the bytes of a part, if it is an all-gather, whose `out` is uint8[ranks, bytes]."""
     session: "Session | None" = field(default=None, repr=False)
     """The session that began it, the only one that can contribute to it."""
     is_over: bool = False
     """Whether its future is done."""
     array: Any = None
-    """What becomes the future's result in place of `out`."""
+    """The future's result, if that is not `out`."""
     write_back: Callable[[Any], None] | None = None
     """Writes the sum into `array`, where that does not share memory with `out`."""
 
@@ -108,7 +108,7 @@ class Asking(ABC):
         return self.ask(AskStats(), lambda reply: reply if isinstance(reply, JobStats) else None)
 
     def lateness(self) -> "Future[JobLateness | None]":
-        """Who was slow, as far as the parameter server knows. (protocol section 7.7)"""
+        """Asks which ranks were slow, as far as the parameter server knows. (protocol section 7.7)"""
         return self.ask(AskLateness(), lambda reply: reply if isinstance(reply, JobLateness) else None)
 
 
@@ -117,7 +117,7 @@ class Session:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
-        self.membership = worker.membership
+        self.membership, self._collectives = worker.membership, worker.collectives
         self.revoked: Callable[[int, int], None] = lambda step, held: None
         """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
         self._own_bits = self.membership.bits_of(self.membership.rank)
@@ -138,7 +138,7 @@ class Session:
     ) -> Sum:
         """Makes a sum, without starting it. Called from any thread.
 
-        Args: whole: whether it is of whole numbers; see Worker.begin.
+        Args: whole: whether it is of whole numbers; see Collectives.begin.
         Raises: UserError: nothing to sum, more than MOST_FRAGMENTS, or an `out` that cannot take the sum.
         """
         values = _whole("values", values)
@@ -219,14 +219,14 @@ class Session:
         return bits
 
     def begin(self, sum_: Sum, key: object | None, now_us: int, own: Values | None = None) -> None:
-        """Starts a sum. Args: key: see Worker.begin; own: this rank's contribution, if it is there already."""
-        self._begin(sum_, lambda: self.worker.begin(sum_.values, key, now_us, sum_.scale, whole=sum_.whole))
+        """Starts a sum. Args: key: see Collectives.begin; own: this rank's contribution, if it is there already."""
+        self._begin(sum_, lambda: self._collectives.begin(sum_.values, key, now_us, sum_.scale, whole=sum_.whole))
         if own is not None and not sum_.is_over:
-            self.worker.contribute(sum_.operation, (own,), self._own_bits, now_us)
+            self._collectives.contribute(sum_.operation, (own,), self._own_bits, now_us)
 
     def begin_gather(self, sum_: Sum, now_us: int, own: Integers | None = None) -> None:
         """Starts an all-gather. Args: own: this rank's part, if it is there already; see `contribute_part`."""
-        self._begin(sum_, lambda: self.worker.begin_gather(sum_.values, sum_.gathers, now_us))
+        self._begin(sum_, lambda: self._collectives.begin_gather(sum_.values, sum_.gathers, now_us))
         if own is not None:
             self.contribute_part(sum_, own, now_us)
 
@@ -236,7 +236,7 @@ class Session:
         Args: part: int32[sum_.values]: the bytes of the part, as words_of_bytes makes them.
         """
         if not sum_.is_over:
-            self.worker.contribute_part(sum_.operation, part, now_us)
+            self._collectives.contribute_part(sum_.operation, part, now_us)
 
     def _begin(self, sum_: Sum, begin: Callable[[], int]) -> None:
         if self.worker.error is not None:
@@ -250,14 +250,14 @@ class Session:
         self._sums[sum_.operation] = sum_
 
     def contribute(self, sum_: Sum, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool) -> None:
-        """Adds values to a sum that is not over. Args: see Worker.contribute."""
+        """Adds values to a sum that is not over. Args: see Collectives.contribute."""
         if not sum_.is_over:
-            self.worker.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)
+            self._collectives.contribute(sum_.operation, parts, bits, now_us, on_behalf=on_behalf)
 
     def probe(self, sum_: Sum) -> None:
         """Asks the switch what it holds of a sum; the answer appears in `sum_.missing_bits`."""
         if not sum_.is_over:
-            self.worker.probe(sum_.operation)
+            self._collectives.probe(sum_.operation)
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
@@ -311,17 +311,17 @@ class Session:
                 case Failed(error):
                     self.fail(error)
         if self.membership.help_grade is not HelpGrade.NONE:
-            for operation in self.worker.overtaken():
+            for operation in self._collectives.overtaken():
                 if operation in self._sums:
                     self._sums[operation].overtaken = True
 
     def _finish(self, sum_: Sum, now_us: int) -> None:
         try:
-            sum_.sending = self.worker.sending(sum_.operation)
+            sum_.sending = self._collectives.sending(sum_.operation)
             if sum_.measured:
-                self.worker.note_wait(sum_.operation, sum_.sending, now_us)
-            sum_.sent_share = self.worker.sent_share(sum_.operation)
-            sum_.finished = self.worker.result(sum_.operation, sum_.out, sum_.scale)
+                self._collectives.note_wait(sum_.operation, sum_.sending, now_us)
+            sum_.sent_share = self._collectives.sent_share(sum_.operation)
+            sum_.finished = self._collectives.take(sum_.operation, sum_.out, sum_.scale)
             if sum_.write_back is not None:
                 sum_.write_back(sum_.out)
         except Exception as problem:  # other sums are not affected

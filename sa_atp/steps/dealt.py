@@ -15,7 +15,8 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
-from sa_atp.steps.step import Host, Stepper, Steps, Workload
+from sa_atp.steps.effects import Host, Steps, Workload
+from sa_atp.steps.step import Stepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.sum_pair import SumPair
 

@@ -17,7 +17,7 @@ from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.pairs import Packing, PairCodec, PairKernels
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.steps.step import Host, PendingSum
+from sa_atp.steps.effects import Host, PendingSum
 from sa_atp.steps.sum_pair import SumPair
 
 
@@ -43,7 +43,7 @@ class PairedSum:
         add_inline_callback(inner.future, self._on_done)
 
     def packed(self, parts: Sequence[Values], bits: int) -> list[Any]:
-        """What travels of contributions. Args: see Host.contribute."""
+        """Packs contributions as they travel. Args: see Host.contribute."""
         if self._packing is None:
             return list(parts)
         if self._member.help_grade is not HelpGrade.NONE:
@@ -53,7 +53,7 @@ class PairedSum:
         return [self._sent]
 
     def travelled(self, computed: Computed) -> list[tuple[int, int, Any]]:
-        """What has travelled of each micro-batch, to check sums by."""
+        """The packed values that have travelled of each micro-batch, to check sums by."""
         if self._packing is None:
             return list(computed)
         if self._sent is not None:  # all of them together, which is said of the first
@@ -128,6 +128,6 @@ class PairingHost:
 
 
 def travelled(sum_: Any, computed: Computed) -> list[tuple[int, int, Any]]:
-    """What has travelled of each micro-batch of a step, to check its sum by: gradients, or whole numbers."""
+    """Returns the values that have travelled of each of a step's micro-batches, to check its sum by: float32, or int32."""
     sum_ = sum_.gradient if isinstance(sum_, SumPair) else sum_
     return sum_.travelled(computed) if isinstance(sum_, PairedSum) else list(computed)

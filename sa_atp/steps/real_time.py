@@ -11,7 +11,7 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Asking, Sum
 from sa_atp.protocol.packets.control import Reply, Request
 from sa_atp.steps.device import Cancelled, Device
-from sa_atp.steps.step import Beside, Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.steps.effects import Beside, Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 
 T = TypeVar("T")

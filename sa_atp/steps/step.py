@@ -3,29 +3,24 @@
 ATP is the same step without help. Under SA-ATP a worker gives up micro-batches that others could do sooner. When it has
 contributed and waits, it probes the switch, offers to work, and contributes the results of helping as well.
 
-The step is a generator, so that it runs in real and in virtual time alike: it yields whatever takes time (`Compute`,
-`Wait`), or runs at the same time (`Beside`), and is sent the outcome. Everything else goes through `Host`, whose calls
-return at once.
+The step is a generator that yields effects (effects.py), so that it runs in real and in virtual time alike.
 """
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from statistics import median_low
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.net.helping import Helping, OwnShard
+from sa_atp.net.helping import OwnShard
 from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.believing import REPEATED
-from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
-from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.packets.control import Seated, Taken
 from sa_atp.protocol.packets.help_messages import Nothing, Work
+from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 IDLE_ANSWER_US = 20_000  # the longest that data waits for the answer to Idle, which says whether it bypasses the leaf
@@ -36,127 +31,9 @@ LEAST_LATER = 1 / 8  # of the time that an answer takes: a shorter delay does no
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
 
 
-class Workload(Protocol):
-    """A model and its data, the same on every worker."""
-
-    values: int
-    micro_batch_size: int
-
-    def gradient(self, step: int, shard: int, micro_batch: int) -> tuple[Values, float]: ...
-    def apply(self, gradient: Values) -> None: ...
-
-
-class DealtWorkload(Workload, Protocol):
-    """A workload whose shards may have any number of samples."""
-
-    def gradient_of(self, step: int, shard: int, micro_batch: int, samples: range) -> tuple[Values, float]: ...
-
-
-class WeightedWorkload(Workload, Protocol):
-    """A workload whose gradients may be of other weights than its present ones."""
-
-    def snapshot(self) -> Values:
-        """A copy of the weights, float32[values]."""
-
-    def gradient_at(self, weights: Values, step: int, shard: int, micro_batch: int) -> tuple[Values, float]:
-        """As `gradient`, with these weights; the workload's own stay as they are."""
-
-
-class PendingSum(Protocol):
-    """A sum under way."""
-
-    @property
-    def missing_bits(self) -> int | None: ...
-    @property
-    def progress(self) -> SendProgress | None: ...
-    @property
-    def overtaken(self) -> bool: ...
-    @property
-    def sending(self) -> tuple[tuple[int, int], ...]: ...
-    @property
-    def sent_share(self) -> float: ...
-    @property
-    def future(self) -> "Future[Values]": ...
-
-
-class Host(Protocol):
-    """The worker on which a step runs; no call blocks."""
-
-    membership: Membership
-    helping: Helping
-
-    def now_us(self) -> int: ...
-    def begin(self, values: int, key: object = "gradient") -> PendingSum: ...
-    def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None: ...
-    def probe(self, sum_: Any) -> None: ...
-    def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
-
-
-@dataclass(frozen=True, slots=True)
-class Compute:
-    """An order to compute a micro-batch, unless `stop` is done first. Sent back: (gradient, loss); None: it was
-    stopped.
-    """
-
-    step: int
-    shard: int
-    micro_batch: int
-    stop: "Future[Any] | None"
-    weights: Values | None = None
-    """float32[values]: the parameters to compute it with; None: the worker's own."""
-    samples: range | None = None
-    """Positions of its samples in the step's global batch, one or more; None: all micro-batches have the same size."""
-
-
-def gradient_of(workload: Workload, work: Compute) -> tuple[Values, float]:
-    """Computes a micro-batch: its gradient, float32[values], and its mean loss."""
-    if work.weights is not None:
-        weighted = cast(WeightedWorkload, workload)
-        return weighted.gradient_at(work.weights, work.step, work.shard, work.micro_batch)
-    if work.samples is None:
-        return workload.gradient(work.step, work.shard, work.micro_batch)
-    return cast(DealtWorkload, workload).gradient_of(work.step, work.shard, work.micro_batch, work.samples)
-
-
-def samples_of(workload: Workload, work: Compute) -> int:
-    """How many samples a micro-batch has."""
-    return workload.micro_batch_size if work.samples is None else len(work.samples)
-
-
-@dataclass(frozen=True, slots=True)
-class Wait:
-    """An order to wait for a future, at most so long (None: without a limit). Sent back: whether the future is done."""
-
-    future: "Future[Any] | None"
-    timeout_us: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Beside:
-    """An order to carry out further effects at the same time, on the same device (steps/parallel.py).
-
-    Sent back at once: a future of what that generator returns.
-    """
-
-    effects: "Steps"
-
-
-Effect = Compute | Wait | Beside
-Steps = Generator[Effect, Any, Any]
 Offered = Future[Work | Nothing]
 Lot = dict[int, Values]
 """Computed gradients that leave together, by contribution bit."""
-
-
-class StepRunner(Protocol):
-    """Runs one worker's steps."""
-
-    def run(self, step: int) -> Steps:
-        """Runs one step, up to and including the optimiser.
-
-        Args: step: its number, the same on every rank, which determines the samples; it may be given more than once.
-        Returns: (StepRecord, the sum). Raises: TransportError.
-        """
 
 
 class Stepper:
@@ -239,8 +116,7 @@ class Stepper:
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
             helping.record_sending(max(written_us, slots_us))
 
-    # --- own work
-    # -------------------------------------------------------------------------------------------------------
+    # --- own work -----------------------------------------------------------------------------------------------------
 
     def _compute_own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
         """Computes what we hold of our own shard, and contributes it.
@@ -397,8 +273,7 @@ class Stepper:
         """Scales the time of a micro-batch of one shard to that of one of another shard."""
         return us if self.deal is None else round(us * self._weight(to_shard) / self._weight(shard))
 
-    # --- other workers' work
-    # --------------------------------------------------------------------------------------------
+    # --- other workers' work ------------------------------------------------------------------------------------------
 
     def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", unsent: Lot) -> Steps:
         """Helps others until the sum is there: offers, computes the work that it gets, contributes the results.
@@ -460,8 +335,7 @@ class Stepper:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
         return self.host.helping.offer(self._number, missing, busy_us=busy_us, progress=sum_.progress)
 
-    # --- common
-    # -----------------------------------------------------------------------------------------------------------
+    # --- common -------------------------------------------------------------------------------------------------------
 
     def _compute(
         self, step: int, shard: int, micro_batch: int, record: StepRecord, stop: "Future[Any] | None"

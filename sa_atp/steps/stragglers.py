@@ -72,7 +72,7 @@ class StragglerPattern:
         return max(step for step, _, _ in self.trace) + 1
 
     def pause_us_of(self, step: int, worker: int) -> int:
-        """For how long a worker stops in the middle of a step."""
+        """Returns for how long a worker stops in the middle of a step, in microseconds; 0: it does not."""
         if self.kind == "random-pause":
             rng = np.random.default_rng([self.seed, 0x9A, step, worker])
             points = range(self.points) if self._may_be_slow(worker) else ()

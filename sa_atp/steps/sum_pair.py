@@ -14,7 +14,7 @@ from typing import Any
 from sa_atp.basics.arrays import Values
 from sa_atp.net.promise import add_inline_callback
 from sa_atp.protocol.help.progress import SendProgress
-from sa_atp.steps.step import PendingSum
+from sa_atp.steps.effects import PendingSum
 
 
 class SumPair:

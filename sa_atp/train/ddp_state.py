@@ -4,7 +4,6 @@ The connection is made at the first gradient, by all ranks at once. It is never 
 program joins anew, which begins a new epoch of the job, so that contents of slots from the old one do not matter.
 """
 
-import contextlib
 import os
 import threading
 import time
@@ -17,7 +16,6 @@ import torch
 import torch.distributed as dist
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import plural
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import pair_kernels
@@ -26,6 +24,7 @@ from sa_atp.protocol.job.terms import Value
 from sa_atp.protocol.numbers.pairs import PairCodec
 from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.train.environment import choice, has_group, place_in_job, settings_of_environment
 from sa_atp.train.groups import GROUP, beliefs, job_name, ranks_of
 from sa_atp.train.scalars import Seen, Writer, scalars
 
@@ -33,17 +32,6 @@ JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given 
 JOIN_AGAIN_FOR_S = 5.0  # of such attempts; the server gives a run up when all its ranks have been silent for 2 s
 NONFINITE = ("raise", "spread")
 BITS = (32, 16)
-
-# Settings that may come from the environment, with the variable, the type and the default of each.
-_VARIABLES: dict[str, tuple[str, type, Any]] = {
-    "job": ("SA_ATP_JOB", str, "default"),
-    "help": ("SA_ATP_HELP", str, "none"),
-    "micro_batches": ("SA_ATP_MICRO_BATCHES", int, 1),
-    "bits": ("SA_ATP_BITS", int, 32),
-    "join_timeout_s": ("SA_ATP_JOIN_TIMEOUT_S", float, 60.0),
-    "operation_timeout_s": ("SA_ATP_OPERATION_TIMEOUT_S", float, 60.0),
-    "server_timeout_s": ("SA_ATP_SERVER_TIMEOUT_S", float, 10.0),
-}
 
 
 class Batches(Protocol):
@@ -160,10 +148,7 @@ class SaAtpState:
         server = settings.pop("server", None) or os.environ.get("SA_ATP_SERVER")
         if not server:
             raise UserError("SA_ATP_SERVER is not set: `sa-atp up` prints the environment that programs need")
-        for name, (variable, kind, default) in _VARIABLES.items():
-            if name not in settings:
-                settings[name] = _from_environment(variable, kind, default)
-        return cls(server, **settings)
+        return cls(server, **settings, **settings_of_environment(settings))
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
@@ -186,7 +171,7 @@ class SaAtpState:
         Parts alone take less of each link. On one machine there are no links, and the whole sum is faster.
         Raises: UserError, TransportError.
         """
-        how, member = _choice("SA_ATP_SCATTER"), self.communicator.membership
+        how, member = choice("SA_ATP_SCATTER"), self.communicator.membership
         return member.may_scatter and how != "never" and (how == "always" or not member.is_local)
 
     @property
@@ -196,7 +181,7 @@ class SaAtpState:
         On one machine there are no links that it would spare, and two ranks send each other no more than their parts.
         Raises: UserError, TransportError.
         """
-        how = _choice("SA_ATP_GATHER")
+        how = choice("SA_ATP_GATHER")
         if how != "auto":
             return how == "always"
         member = self.communicator.membership
@@ -248,27 +233,9 @@ class SaAtpState:
     @property
     def place(self) -> tuple[int, int]:
         """(rank, number of ranks) in the job. Raises: UserError."""
-        if self.process_group is not None or (self.rank is None and _has_group()):
-            place = dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
-            for name, said, found in zip(("rank", "world_size"), (self.rank, self.world_size), place, strict=True):
-                if said not in (None, found):
-                    raise UserError(f"{name} = {said}, but it is {found} in the process group: leave it out")
-        else:
-            place = (
-                self.rank if self.rank is not None else _number("SA_ATP_RANK", "RANK"),
-                self.world_size if self.world_size is not None else _number("SA_ATP_WORLD_SIZE", "WORLD_SIZE"),
-            )
-            processes = dist.get_world_size() if _has_group() else int(_from_environment("WORLD_SIZE", int, 0))
-            if place[1] < processes and GROUP not in self.agree:
-                raise UserError(
-                    f"world_size = {place[1]}, but the program has {processes} processes, and nothing says which of them "
-                    f"are in job {self.job!r}: pass process_group=..., or a name that no other group's job has and "
-                    f'agree={{"{GROUP}": "the same text for these ranks alone"}}'
-                )
-        expected = os.environ.get("SA_ATP_WORLD_SIZE")
-        if self.world_size is None and self.process_group is None and expected and expected != str(place[1]):
-            raise UserError(f"SA_ATP_WORLD_SIZE = {expected}, but the process group has {plural(place[1], 'rank')}")
-        return place
+        return place_in_job(
+            self.rank, self.world_size, self.process_group, self.job, is_group_stated=GROUP in self.agree
+        )
 
     @property
     def job_name(self) -> str:
@@ -316,7 +283,7 @@ class SaAtpState:
     @property
     def _group_ranks(self) -> list[int] | None:
         """Global ranks of the process group; None: there is none."""
-        if self.process_group is None and (self.rank is not None or not _has_group()):
+        if self.process_group is None and (self.rank is not None or not has_group()):
             return None
         return dist.get_process_group_ranks(self.process_group)
 
@@ -427,37 +394,6 @@ class SaAtpState:
         self._forget_connection()
 
 
-def _choice(variable: str) -> str:
-    """auto, always or never, as the environment says. Raises: UserError."""
-    how = os.environ.get(variable, "auto")
-    if how not in ("auto", "always", "never"):
-        raise UserError(f"{variable} = {how}: expected auto, always or never")
-    return how
-
-
-def _has_group() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
 def _close(communicator: Communicator, process: int) -> None:
     if os.getpid() == process:  # not in a forked child, whose copy has no thread
         communicator.close()
-
-
-def _from_environment(variable: str, kind: type, default: Any) -> Any:
-    value = os.environ.get(variable)
-    if not value:
-        return default
-    with contextlib.suppress(ValueError):
-        return kind(value)
-    raise UserError(f"{variable} = {value!r}: expected {'a whole number' if kind is int else 'a number'}")
-
-
-def _number(*variables: str) -> int:
-    for variable in variables:
-        if os.environ.get(variable):
-            return int(_from_environment(variable, int, 0))
-    raise UserError(
-        f"neither a process group nor {' or '.join(variables)} says which rank this is: start it with torchrun, "
-        "or call torch.distributed.init_process_group first"
-    )

@@ -101,7 +101,7 @@ def test_links_that_carry_lanes() -> None:
 
 @pytest.mark.needs("torch")
 def test_settings_of_a_pytorch_script() -> None:
-    from sa_atp.train.ddp_state import _VARIABLES
+    from sa_atp.train.environment import _VARIABLES
 
     table = re.findall(r"^\| `(\w+)` \| `(SA_ATP_\w+)` \| ([^|]+?) \|", (ROOT / "docs/pytorch.md").read_text(), re.M)
     said = {name: (variable, default.partition(";")[0].strip("`")) for name, variable, default in table}

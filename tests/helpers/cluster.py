@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from sa_atp.basics.arrays import Counts
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Switch
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.world import SERVER_IP, World
+from sa_atp.lab.simulator.world import SERVER_IP, Rack, World
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
@@ -121,6 +121,39 @@ class Cluster:
         for worker in workers:
             assert worker.error is None, worker.error
 
+    def joined_job(self, size: int, **terms: Any) -> list[SimWorker]:
+        """Starts a job, and runs until all of its workers have joined. Args: terms: see JoinRequest."""
+        workers = self.start_job(size, **terms)
+        self.run_until_joined(workers)
+        return workers
+
+    def restart_switches(self, rng: np.random.Generator) -> None:
+        """Restarts none, one or two switches within the next 20 ms."""
+        for _ in range(int(rng.choice((0, 0, 1, 2)))):
+            rack = self.world.racks[int(rng.integers(len(self.world.racks)))]
+            when_us = self.clock.now_us + int(rng.integers(1, 20_000))
+            down_us = int(rng.choice((10, 2_000, 20_000)))
+
+            def restart(rack: Rack = rack, down_us: int = down_us) -> None:
+                if rack.switch.up:
+                    self.world.restart_switch(rack, down_us)
+
+            self.clock.at(when_us, restart)
+
+    def run_collectives(self, collectives: Sequence["Collective"], workers: Sequence[SimWorker]) -> None:
+        """Starts collectives on all ranks, runs until they are over, and checks them."""
+        for each in collectives:
+            for worker in workers:
+                each.start(worker)
+        self.finish_collectives(collectives)
+
+    def finish_collectives(self, collectives: Sequence["Collective"]) -> None:
+        """Runs until all of them are over, and checks them."""
+        self.run(lambda: all(each.over for each in collectives))
+        for each in collectives:
+            each.check()
+        self.check_books()
+
     def check_books(self) -> None:
         """All sums are over: no connection thinks that something of it is under way."""
         for worker in (w for job in self.jobs for w in job if w.error is None):
@@ -137,6 +170,26 @@ class Cluster:
                     lines.append(worker.worker.describe())
         lines += [f"{job.name}: {job.state}, {job.stats}" for job in self.world.server.jobs.values()]
         return "\n".join(lines)
+
+
+class Collective(Protocol):
+    """A collective operation over all ranks of a job, with what it should result in."""
+
+    def start(self, worker: SimWorker) -> object: ...
+    @property
+    def over(self) -> bool: ...
+    def check(self) -> None: ...
+
+
+def faulty_links(seed: int) -> LinkSettings:
+    """Links that lose, double, reorder and damage packets, of any rate."""
+    rng = np.random.default_rng(seed)
+    return LinkSettings(
+        rate_mbps=float(rng.choice((100, 1000, 10_000))), delay_us=int(rng.choice((5, 50, 300))),
+        queue_packets=int(rng.choice((30, 1000))), loss=float(rng.choice((0, 0.001, 0.02, 0.1))),
+        duplicate=float(rng.choice((0, 0.01))), reorder=float(rng.choice((0, 0.05))), jitter_us=int(rng.choice((0, 30))),
+        corrupt=float(rng.choice((0, 0.002))),
+    )  # fmt: skip
 
 
 @dataclass(slots=True)

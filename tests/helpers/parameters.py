@@ -18,7 +18,7 @@ from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
-from sa_atp.steps.step import Compute
+from sa_atp.steps.effects import Compute
 from sa_atp.steps.step_record import StepRecord
 
 

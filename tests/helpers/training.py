@@ -18,7 +18,8 @@ from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.steps.step import Compute, Stepper, StepRunner, Steps
+from sa_atp.steps.effects import Compute, StepRunner, Steps
+from sa_atp.steps.step import Stepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.embedded.pipeline import Pipeline
 

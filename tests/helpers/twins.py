@@ -3,26 +3,31 @@
 import random
 from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
+import pytest
 
-from sa_atp.basics.arrays import ByteRows, Integers, Values
+from sa_atp.basics.arrays import Addends, ByteRows, Integers, Values
+from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.membership import Membership
+from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import HEADER, first_byte, headers
 from sa_atp.protocol.packets.spec import Flag, Kind
+from sa_atp.protocol.rank.compiled.common_case import CommonCase, Taken
+from sa_atp.protocol.rank.events import Event
 from sa_atp.protocol.rank.recovery.questions import Question
 from sa_atp.protocol.rank.worker import Worker
 
 SWITCH, SERVER = ("10.0.0.1", 9), ("10.0.0.2", 9)
 CACHES = {
-    "_rounded",
+    "rounded",
     "fits",
     "is_aligned",
     "plan",
     "parts",
     "read_by_kernels",
     "_under_way",
-    "_codes",
     "sent",
 }  # of a group: they save work, and decide nothing
 
@@ -52,9 +57,9 @@ def state(worker: Worker) -> Iterator[object]:
     yield vars(worker.window)
     for round_trip in (worker.round_trip, worker.round_trip.of_server):
         yield {} if round_trip is None else {k: v for k, v in vars(round_trip).items() if k != "of_server"}
-    recovery = worker._recovery
-    asked = recovery._questions
-    yield vars(recovery.asking), asked._counts, asked._last
+    prober = worker._prober
+    asked = prober.questions
+    yield vars(prober.asking), asked._counts, asked._last
     for questions in (asked._latest, asked._open):
         yield [(key, {k: v for k, v in asdict_of(q).items() if k != "operation"}) for key, q in questions.items()]
     yield {k: v for k, v in vars(worker._probe_timer).items() if k != "_round_trip"}
@@ -80,6 +85,7 @@ def state(worker: Worker) -> Iterator[object]:
             known = operation.recall(local)
             yield None if known is None else (known[0], known[1].tolist())
         for group in operation.groups:
+            yield group.rounded.poisoned_chunks
             for name, value in vars(group).items():
                 if name not in CACHES:
                     yield name, value.tolist() if isinstance(value, np.ndarray) else value
@@ -135,3 +141,70 @@ def damaged(rng: random.Random, packets: ByteRows) -> list[ByteRows]:
         headers(broken)[field][row] ^= headers(broken)[field].dtype.type(1 << rng.randrange(7))
         return [broken]
     return [np.ascontiguousarray(packets[:, : rng.randrange(1, packets.shape[1])]), packets]
+
+
+class Twins:
+    """Two connections of one rank that live through the same things: `plain` has only the rules, `fast` kernels as well."""
+
+    def __init__(self, of: Membership) -> None:
+        self.of = of
+        self.plain = Worker(of, 1, first_request=7)
+        self.fast = Worker(of, 1, first_request=7, kernels=worker_kernels())
+        self.both = (self.plain, self.fast)
+
+    def transmit(self, now: int, budget: int | None = None) -> list[Burst]:
+        """Returns what leaves, which is the same for both."""
+        return same_bursts(self.plain.transmit(now, budget), self.fast.transmit(now, budget))
+
+    def receive(self, packets: ByteRows, address: Address, now: int) -> None:
+        for worker in self.both:
+            worker.receive([Burst(address, packets.copy())], now)
+
+    def handle_timer(self, now: int) -> None:
+        for worker in self.both:
+            worker.handle_timer(now)
+
+    def next_event(self) -> Event | None:
+        """Returns an event, which is the same for both."""
+        event, same = (worker.next_event() for worker in self.both)
+        assert repr(event) == repr(same)
+        return event
+
+    def take(self, operation: int, like: Addends, factor: float = 1.0) -> Addends:
+        """Returns the result of an operation, which is the same for both. Args: like: an array of its shape and type."""
+        out, same = np.zeros_like(like), np.zeros_like(like)
+        self.plain.collectives.take(operation, out, factor)
+        self.fast.collectives.take(operation, same, factor)
+        assert out.tobytes() == same.tobytes()
+        return out
+
+    def check_same(self) -> None:
+        assert list(state(self.plain)) == list(state(self.fast))
+
+
+def same_bursts(wanted: list[Burst], found: list[Burst]) -> list[Burst]:
+    assert [(b.address, b.data.shape) for b in wanted] == [(b.address, b.data.shape) for b in found]
+    for ours, theirs in zip(wanted, found, strict=True):
+        assert np.argwhere(ours.data != theirs.data).tolist() == []
+    return wanted
+
+
+class Counted:
+    """Counts fragments that kernels write, and results that they take."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written = self.taken = 0
+        write, take = CommonCase.write, CommonCase.take
+
+        def counted_write(common: CommonCase, *of: Any) -> int:
+            count = write(common, *of)
+            self.written += count
+            return count
+
+        def counted_take(common: CommonCase, *of: Any) -> Taken | None:
+            found = take(common, *of)
+            self.taken += 0 if found is None else found.fresh
+            return found
+
+        monkeypatch.setattr(CommonCase, "write", counted_write)
+        monkeypatch.setattr(CommonCase, "take", counted_take)

@@ -24,7 +24,8 @@ from sa_atp.protocol.packets.help_messages import Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
-from sa_atp.steps.step import Compute, Stepper
+from sa_atp.steps.effects import Compute
+from sa_atp.steps.step import Stepper
 
 FOR_EVER_US = 1 << 50
 ADDRESS = ("10.0.0.1", 1)

@@ -109,16 +109,16 @@ class WorkerWorld:
     def _go_on(self) -> None:
         while (event := self.worker.next_event()) is not None:
             if isinstance(event, OperationDone) and event.operation == self._operation:
-                self.worker.result(event.operation, np.zeros(self._values, np.float32))
+                self.worker.collectives.take(event.operation, np.zeros(self._values, np.float32))
                 self._operation = -1
                 self.seen["sums that were complete"] += 1
         if self._operation < 0 and self.worker.error is None:
             values = np.random.default_rng(self._rng.getrandbits(32)).standard_normal(self._values)
             if self._rng.random() < 0.05:
                 values *= self._rng.choice((1e-3, 300.0))
-            self._operation = self.worker.begin(self._values, ("key", self._values), self.now)
+            self._operation = self.worker.collectives.begin(self._values, ("key", self._values), self.now)
             bits = self._of.bits_of(0)
-            self.worker.contribute(self._operation, [values.astype(np.float32)], bits, self.now)
+            self.worker.collectives.contribute(self._operation, [values.astype(np.float32)], bits, self.now)
 
     def _transmit(self) -> None:
         for _ in range(4):

@@ -47,7 +47,7 @@ FAULTS_KNOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("socket_kernels", "messages < found.shape[0]", "messages < found.shape[0] + {}"),
     ),
     "a message more than there is room for": (
-        ("socket_kernels", "at + 65536 <= room.size", "at + 65536 <= room.size + 65536 * {}"),
+        ("socket_kernels", "at + MOST_BYTES <= room.size", "at + MOST_BYTES <= room.size + MOST_BYTES * {}"),
     ),
     "a datagram more than was written": (
         ("socket_kernels", "data.shape[0] - first)", "data.shape[0] - first + {})"),

@@ -1,37 +1,15 @@
 """All-gather over real sockets, and over shared memory: embedded switch and parameter server as processes."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.ranks import on_ranks
 
-import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.cluster import LocalCluster
-from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
 
 RANKS = 3
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["shared memory", "UDP"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    logs: Path = tmp_path_factory.mktemp("logs")
-    with Group() as group:
-        host, port = LocalCluster(group, logs, lanes=64, slots=256, shares=request.param).ready()
-        yield f"udp://{host}:{port}"
-
-
-def together(server: str, work: Any, job: str, **terms: Any) -> list[Any]:
-    def one(rank: int) -> Any:
-        with sa_atp.connect(server, job=job, rank=rank, world_size=RANKS, **terms) as comm:
-            return work(comm)
-
-    with ThreadPoolExecutor(RANKS) as pool:
-        return [each.result(60) for each in [pool.submit(one, rank) for rank in range(RANKS)]]
 
 
 def array_of(rank: int, kind: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -62,7 +40,7 @@ def test_each_rank_gets_the_arrays_of_all(server: str) -> None:
         assert comm.stats().malformed == 0
         return found
 
-    for found in together(server, work, "arrays"):
+    for found in on_ranks(server, work, "arrays", RANKS):
         for case, parts in zip(CASES, found, strict=True):
             expected = np.stack([array_of(rank, *case) for rank in range(RANKS)])
             assert (parts.dtype, parts.shape) == (expected.dtype, expected.shape)
@@ -75,7 +53,7 @@ def test_tensors(server: str) -> None:
     def work(comm: Communicator) -> Any:
         return comm.all_gather(torch.full((5, 3), comm.membership.rank + 0.5, dtype=torch.bfloat16).t())
 
-    for found in together(server, work, "tensors"):
+    for found in on_ranks(server, work, "tensors", RANKS):
         assert (found.dtype, tuple(found.shape)) == (torch.bfloat16, (RANKS, 3, 5))
         assert found.float().mean(dim=(1, 2)).tolist() == [0.5, 1.5, 2.5]
 
@@ -90,6 +68,6 @@ def test_calls_that_do_not_fit(server: str) -> None:
         with pytest.raises(UserError, match="all_gather is for jobs without help and seats"):
             comm.all_gather(np.ones(8, np.float32))
 
-    together(server, plain, "plain")
-    together(server, refused, "scattered", results="scattered")
-    together(server, refused, "help", help="steal", micro_batches=2)
+    on_ranks(server, plain, "plain", RANKS)
+    on_ranks(server, refused, "scattered", RANKS, results="scattered")
+    on_ranks(server, refused, "help", RANKS, help="steal", micro_batches=2)

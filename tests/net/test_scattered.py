@@ -1,13 +1,12 @@
 """Reduce-scatter over real sockets, and over shared memory: embedded switch and parameter server as processes."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.ranks import on_ranks
 
 import sa_atp
 from sa_atp.basics.errors import UserError
@@ -16,23 +15,6 @@ from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
 
 RANKS = 4
-
-
-@pytest.fixture(scope="module", params=[True, False], ids=["shared memory", "UDP"])
-def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    logs: Path = tmp_path_factory.mktemp("logs")
-    with Group() as group:
-        host, port = LocalCluster(group, logs, lanes=64, slots=256, shares=request.param).ready()
-        yield f"udp://{host}:{port}"
-
-
-def together(server: str, work: Any, job: str, results: str = "scattered") -> list[Any]:
-    def one(rank: int) -> Any:
-        with sa_atp.connect(server, job=job, rank=rank, world_size=RANKS, results=results) as comm:
-            return work(comm)
-
-    with ThreadPoolExecutor(RANKS) as pool:
-        return [each.result(60) for each in [pool.submit(one, rank) for rank in range(RANKS)]]
 
 
 def test_each_rank_gets_its_part(server: str) -> None:
@@ -48,7 +30,7 @@ def test_each_rank_gets_its_part(server: str) -> None:
         assert comm.stats().malformed == 0
         return parts
 
-    for rank, parts in enumerate(together(server, work, "parts")):
+    for rank, parts in enumerate(on_ranks(server, work, "parts", RANKS, results="scattered")):
         for n, part in zip(lengths, parts, strict=True):
             size = n // RANKS
             np.testing.assert_array_equal(part, 2 * np.arange(n, dtype=np.float32)[rank * size : (rank + 1) * size] + 3)
@@ -66,8 +48,8 @@ def test_calls_that_do_not_fit_the_job(server: str) -> None:
         with pytest.raises(UserError, match='joined with results="scattered"'):
             comm.reduce_scatter(np.ones(8, np.float32))
 
-    together(server, scattered, "scattered")
-    together(server, to_all, "to all", "to all")
+    on_ranks(server, scattered, "scattered", RANKS, results="scattered")
+    on_ranks(server, to_all, "to all", RANKS)
     with pytest.raises(UserError, match="expected one of to all, scattered"):
         sa_atp.connect(server, job="none", rank=0, world_size=1, results="gathered")
     with pytest.raises(UserError, match="do not go together"):
@@ -96,7 +78,7 @@ def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path, 
     with Group() as group, ThreadPoolExecutor(1) as pool:
         cluster = LocalCluster(group, tmp_path, lanes=64, slots=256, shares=shares)
         host, port = cluster.ready()
-        running = pool.submit(together, f"udp://{host}:{port}", work, "restarted")
+        running = pool.submit(on_ranks, f"udp://{host}:{port}", work, "restarted", RANKS, results="scattered")
         until(3, running)
         cluster.switch._process.kill()
         cluster.switch._process.wait()

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers.cluster import Cluster, Reduction
+from helpers.cluster import Cluster, Collective, Reduction, faulty_links
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.basics.arrays import Octets
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.world import Rack
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import MismatchError, OperationTimeoutError
@@ -52,26 +50,14 @@ class Gather:
 def run(cluster: Cluster, workers: list[SimWorker], sizes: list[int], seed: int = 1) -> None:
     rng = np.random.default_rng(seed)
     gathers = [Gather(rng, len(workers), size) for size in sizes]
-    for each in gathers:
-        for worker in workers:
-            each.start(worker)
-    cluster.run(lambda: all(each.over for each in gathers))
-    for each in gathers:
-        each.check()
-    cluster.check_books()
-
-
-def job_of(cluster: Cluster, ranks: int) -> list[SimWorker]:
-    workers = cluster.start_job(ranks)
-    cluster.run_until_joined(workers)
-    return workers
+    cluster.run_collectives(gathers, workers)
 
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("fast", [False, True])
 def test_each_rank_gets_all_parts(pipelines: list[Pipeline], levels: int, fast: bool) -> None:
     cluster = Cluster(pipelines if levels == 2 else pipelines[:1], kernels=worker_kernels() if fast else None)
-    workers = job_of(cluster, 4)
+    workers = cluster.joined_job(4)
     run(cluster, workers, [40_000, 256, 1, 3, 255, 257, 100_000])
     for stats in (worker.worker.stats for worker in workers):
         assert (stats.retransmitted, stats.malformed, stats.results_fetched, stats.poisoned) == (0, 0, 0, 0)
@@ -80,23 +66,13 @@ def test_each_rank_gets_all_parts(pipelines: list[Pipeline], levels: int, fast: 
 def test_what_travels(pipelines: list[Pipeline]) -> None:
     """Up goes a rank's part, down the whole."""
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 4)
+    workers = cluster.joined_job(4)
     part = 160_000
     run(cluster, workers, [part])
     for worker in workers:
         up, down = (link.stats.carried_bytes for link in cluster.world.links_of[worker.host.endpoint.address[0]])
         assert part < up < 1.3 * part
         assert 4 * part < down < 4 * 1.3 * part
-
-
-def faults(seed: int) -> LinkSettings:
-    rng = np.random.default_rng(seed)
-    return LinkSettings(
-        rate_mbps=float(rng.choice((100, 1000, 10_000))), delay_us=int(rng.choice((5, 50, 300))),
-        queue_packets=int(rng.choice((30, 1000))), loss=float(rng.choice((0, 0.001, 0.02, 0.1))),
-        duplicate=float(rng.choice((0, 0.01))), reorder=float(rng.choice((0, 0.05))), jitter_us=int(rng.choice((0, 30))),
-        corrupt=float(rng.choice((0, 0.002))),
-    )  # fmt: skip
 
 
 @settings(max_examples=24)
@@ -106,20 +82,12 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
     rng = np.random.default_rng(seed)
     slots = int(rng.choice((4, 16, 64, 1024)))
     cluster = Cluster(
-        pipelines if rng.random() < 0.3 else pipelines[:1], seed=seed, links=faults(seed),
+        pipelines if rng.random() < 0.3 else pipelines[:1], seed=seed, links=faulty_links(seed),
         settings=ServerSettings(slots=slots, slots_per_job=slots), kernels=worker_kernels() if seed % 2 else None,
     )  # fmt: skip
-    workers = job_of(cluster, int(rng.integers(1, 6)))
-    for _ in range(int(rng.choice((0, 0, 1, 2)))):
-        rack = cluster.world.racks[int(rng.integers(len(cluster.world.racks)))]
-        down_us = int(rng.choice((10, 2_000, 20_000)))
-
-        def restart(rack: Rack = rack, down_us: int = down_us) -> None:
-            if rack.switch.up:
-                cluster.world.restart_switch(rack, down_us)
-
-        cluster.clock.at(cluster.clock.now_us + int(rng.integers(1, 20_000)), restart)
-    each: list[Gather | Reduction] = []
+    workers = cluster.joined_job(int(rng.integers(1, 6)))
+    cluster.restart_switches(rng)
+    each: list[Collective] = []
     for _ in range(5):
         if rng.random() < 0.3:
             size = int(rng.choice((1, 700)))
@@ -134,16 +102,13 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
                 one.start(worker)
 
         cluster.clock.at(cluster.clock.now_us + int(rng.choice((1, 1000, 30_000))), start)
-    cluster.run(lambda: all(one.over for one in each))
-    for one in each:
-        one.check()
-    cluster.check_books()
+    cluster.finish_collectives(each)
 
 
 def test_results_that_are_lost_come_again_from_the_switch(pipelines: list[Pipeline]) -> None:
     """A rank that has nothing to send of a fragment gets its result all the same, without the parameter server."""
     cluster = Cluster(pipelines[:1], settings=ServerSettings(slots=1024, slots_per_job=1024))
-    workers = job_of(cluster, 3)
+    workers = cluster.joined_job(3)
     down = cluster.world.links_of[workers[0].host.endpoint.address[0]][1]
     deliver, lost = down.deliver, set()
 
@@ -165,7 +130,7 @@ def test_results_that_are_lost_come_again_from_the_switch(pipelines: list[Pipeli
 
 def test_a_rank_that_does_not_come_is_named(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1], limits=WorkerLimits(operation_timeout_us=1_000_000))
-    workers = job_of(cluster, 3)
+    workers = cluster.joined_job(3)
     gather = Gather(np.random.default_rng(1), 3, 5000)
     for worker in workers[:2]:
         gather.start(worker)
@@ -180,7 +145,7 @@ def test_a_rank_that_does_not_come_is_named(pipelines: list[Pipeline]) -> None:
 @pytest.mark.parametrize("sizes", [(400, 404), (400, 80_000), (400, 402)])
 def test_ranks_with_other_sizes_are_told(pipelines: list[Pipeline], sizes: tuple[int, int]) -> None:
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 2)
+    workers = cluster.joined_job(2)
     found = [all_gather(worker, np.ones(size, np.uint8)) for worker, size in zip(workers, sizes, strict=True)]
     cluster.run(lambda: all(sum_.is_over for sum_ in found), 3)
     for sum_ in found:
@@ -189,7 +154,7 @@ def test_ranks_with_other_sizes_are_told(pipelines: list[Pipeline], sizes: tuple
 
 def test_a_gather_beside_a_sum_is_told(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 2)
+    workers = cluster.joined_job(2)
     gathered, summed = all_gather(workers[0], np.ones(4000, np.uint8)), workers[1].begin(2048, None, whole=True)
     workers[1].contribute(summed, [np.ones(2048, np.int32)], workers[1].membership.bits_of(1))
     cluster.run(lambda: gathered.is_over and summed.is_over, 3)
@@ -201,6 +166,5 @@ def test_wide_bitmaps_and_several_contributions_of_a_rank(many_bits: list[Pipeli
     cluster = Cluster(
         many_bits[:1], kernels=worker_kernels(), settings=ServerSettings(lanes=256, contribution_bits=512)
     )
-    workers = cluster.start_job(3, micro_batches=30)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(3, micro_batches=30)
     run(cluster, workers, [5000, 1])

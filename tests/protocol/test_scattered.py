@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers.cluster import Cluster, Reduction, reference_sum
+from helpers.cluster import Cluster, Reduction, faulty_links, reference_sum
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.world import SERVER_IP, Rack
+from sa_atp.lab.simulator.world import SERVER_IP
 from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.numbers.scattered import cut_of
@@ -48,28 +47,16 @@ def values_of(rng: np.random.Generator, ranks: int, size: int) -> list[list[np.n
     return [[(rng.standard_normal(ranks * size) * scale).astype(np.float32)] for _ in range(ranks)]
 
 
-def job_of(cluster: Cluster, ranks: int) -> list[SimWorker]:
-    workers = cluster.start_job(ranks, results=Results.SCATTERED)
-    cluster.run_until_joined(workers)
-    return workers
-
-
 def run(cluster: Cluster, workers: list[SimWorker], sizes: list[int], seed: int = 1) -> list[Scattered]:
     rng = np.random.default_rng(seed)
     sums = [Scattered(values_of(rng, len(workers), size)) for size in sizes]
-    for each in sums:
-        for worker in workers:
-            each.start(worker)
-    cluster.run(lambda: all(each.over for each in sums))
-    for each in sums:
-        each.check()
-    cluster.check_books()
+    cluster.run_collectives(sums, workers)
     return sums
 
 
 def test_each_rank_gets_its_part_and_no_other(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 4)
+    workers = cluster.joined_job(4, results=Results.SCATTERED)
     run(cluster, workers, [40_000, 64, 1, 1000])
     assert all(worker.worker.stats.retransmitted == 0 for worker in workers)
     assert all(worker.worker.stats.malformed == 0 for worker in workers)
@@ -78,7 +65,7 @@ def test_each_rank_gets_its_part_and_no_other(pipelines: list[Pipeline]) -> None
 def test_what_travels(pipelines: list[Pipeline]) -> None:
     """Up goes the whole tensor, down a part of it, and 20 bytes for each fragment of the others'."""
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 4)
+    workers = cluster.joined_job(4, results=Results.SCATTERED)
     run(cluster, workers, [40_000])
     tensor = 4 * 160_000
     for worker in workers:
@@ -88,16 +75,6 @@ def test_what_travels(pipelines: list[Pipeline]) -> None:
         assert tensor / 4 < down < 1.3 * (tensor / 4 + bare)
 
 
-def faults(seed: int) -> LinkSettings:
-    rng = np.random.default_rng(seed)
-    return LinkSettings(
-        rate_mbps=float(rng.choice((100, 1000, 10_000))), delay_us=int(rng.choice((5, 50, 300))),
-        queue_packets=int(rng.choice((30, 1000))), loss=float(rng.choice((0, 0.001, 0.02, 0.1))),
-        duplicate=float(rng.choice((0, 0.01))), reorder=float(rng.choice((0, 0.05))), jitter_us=int(rng.choice((0, 30))),
-        corrupt=float(rng.choice((0, 0.002))),
-    )  # fmt: skip
-
-
 @settings(max_examples=24)
 @given(seed=st.integers(0, 1 << 20))
 def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed: int) -> None:
@@ -105,20 +82,11 @@ def test_loss_duplicates_restarts_and_few_slots(pipelines: list[Pipeline], seed:
     slots = int(rng.choice((16, 16, 64, 1024)))
     two_levels = bool(rng.random() < 0.3)
     cluster = Cluster(
-        pipelines if two_levels else pipelines[:1], seed=seed, links=faults(seed),
+        pipelines if two_levels else pipelines[:1], seed=seed, links=faulty_links(seed),
         settings=ServerSettings(slots=slots, slots_per_job=slots), kernels=worker_kernels() if seed % 2 else None,
     )  # fmt: skip
-    workers = job_of(cluster, int(rng.integers(1, 6)))
-    for _ in range(int(rng.choice((0, 0, 1, 2)))):
-        rack = cluster.world.racks[int(rng.integers(len(cluster.world.racks)))]
-        when_us = cluster.clock.now_us + int(rng.integers(1, 20_000))
-        down_us = int(rng.choice((10, 2_000, 20_000)))
-
-        def restart(rack: Rack = rack, down_us: int = down_us) -> None:
-            if rack.switch.up:
-                cluster.world.restart_switch(rack, down_us)
-
-        cluster.clock.at(when_us, restart)
+    workers = cluster.joined_job(int(rng.integers(1, 6)), results=Results.SCATTERED)
+    cluster.restart_switches(rng)
     run(cluster, workers, [int(rng.choice((1, 63, 64, 65, 200, 700, 1500))) for _ in range(4)], seed)
 
 
@@ -129,7 +97,7 @@ def test_a_sum_that_nobody_has_is_made_anew(pipelines: list[Pipeline], levels: i
     """
     few = ServerSettings(slots=16, slots_per_job=16)
     cluster = Cluster(pipelines if levels == 2 else pipelines[:1], settings=few)
-    workers = job_of(cluster, 3)
+    workers = cluster.joined_job(3, results=Results.SCATTERED)
     cut = cut_of(3, 16)
     assert cut is not None
     lost: set[bytes] = set()
@@ -156,7 +124,7 @@ def test_a_sum_that_nobody_has_is_made_anew(pipelines: list[Pipeline], levels: i
 
 def test_a_bare_result_of_what_one_needs_completes_nothing(pipelines: list[Pipeline]) -> None:
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 2)
+    workers = cluster.joined_job(2, results=Results.SCATTERED)
     down = cluster.world.links_of[workers[0].host.endpoint.address[0]][1]
     deliver = down.deliver
     cut: list[bytes] = []
@@ -194,7 +162,7 @@ def test_too_few_slots_for_so_many_ranks(pipelines: list[Pipeline]) -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_value_that_is_no_number_fails_on_every_rank(pipelines: list[Pipeline], value: float) -> None:
     cluster = Cluster(pipelines[:1])
-    workers = job_of(cluster, 3)
+    workers = cluster.joined_job(3, results=Results.SCATTERED)
     each = Scattered(values_of(np.random.default_rng(1), 3, 500))
     each.parts[1][0][700] = value
     for worker in workers:

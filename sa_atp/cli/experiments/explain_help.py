@@ -39,7 +39,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Raises: UserError, MissingPartError: a picture was asked for and cannot be drawn."""
+    """Explains the help in one step, as text or as a picture.
+
+    Raises: UserError; MissingPartError: a picture was asked for and cannot be drawn.
+    """
     from sa_atp.lab.report import files, help_step
     from sa_atp.lab.report.drawing import style
 

@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, error.message + meant(str(value), known)) from None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, and an unknown option is refused by the command to which it was given."""
+        """Parses as argparse does, but has an unknown option refused by the command to which it was given."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             known = [name for action in self._actions for name in action.option_strings]

@@ -1,4 +1,4 @@
-"""Who was slow: what a parameter server says when jobs are over, and how people are told. (protocol section 7.7)"""
+"""Slow ranks: a parameter server's report when jobs are over, and its sentences for people. (protocol section 7.7)"""
 
 import json
 import sys
@@ -16,7 +16,7 @@ LEAST_SUMS = 3  # fewer say nothing of a rank
 
 
 def as_line(job: Job) -> str:
-    """What is said of a job that is over, or of one that runs when the parameter server ends: a line of JSON."""
+    """Returns the report on a job that is over, or that runs when the parameter server ends, as a line of JSON."""
     found = msgspec.to_builtins(job.lateness.told())
     return json.dumps({"job": job.name, "epoch": job.epoch, "state": job.state.value, "stragglers": found})
 

@@ -1,4 +1,4 @@
-"""What `sa-atp switch` and `sa-atp leaf` have in common: a switch's loop, from ready to its closing line."""
+"""A switch's loop, from ready to its closing line, for `sa-atp switch` and `sa-atp leaf`."""
 
 import json
 from collections.abc import Callable

@@ -29,8 +29,8 @@ from sa_atp.lab.runs.tasks import (
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.steps.effects import samples_of
 from sa_atp.steps.fingerprint import Fingerprint
-from sa_atp.steps.step import samples_of
 from sa_atp.steps.step_record import StepRecord
 
 TRAINED = ("digits-cnn",)

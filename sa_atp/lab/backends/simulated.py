@@ -42,8 +42,8 @@ from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.steps.effects import gradient_of, samples_of
 from sa_atp.steps.pairing import travelled
-from sa_atp.steps.step import gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino

@@ -94,7 +94,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
-    """The same for a policy with sums by the switch or a parameter server."""
+    """Trains under a policy whose sums are made by the switch or a parameter server; see `train`."""
     plan = plan_of(task)
     rank, policy = int(task["rank"]), policies.switch_policy(str(task["policy"]))
     pattern = straggler_pattern(plan)

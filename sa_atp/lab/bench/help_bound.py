@@ -59,7 +59,7 @@ def step_us(work_us: float, slowdowns: Sequence[float], unable_us: Sequence[floa
 def heard_step_us(
     work_us: float, slowdowns: Sequence[float], unable_us: Sequence[float], heard_us: float, shard_us: float
 ) -> float:
-    """The same as `step_us` if workers that are done with their own shards can help from `heard_us` on.
+    """Returns the bound of `step_us` where workers that are done with their own shards can help only from `heard_us` on.
 
     Args: shard_us: compute time of a shard on a normal device.
     """

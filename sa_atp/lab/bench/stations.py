@@ -76,7 +76,7 @@ def watch(communicator: Communicator) -> Watch:
     found.reset()
     driver, worker = communicator._driver, communicator._worker  # private: only this benchmark needs them
     driver.steady = None  # the compiled turn is a single call, which cannot be measured in parts
-    common = worker._common
+    common = worker.collectives._common
     if common is not None:
         kernels = {"fill": "fill", "streams": "sort", "take": "take", "dequantise": "dequantise"}
         common._kernels = common.results._kernels = _Timed(common._kernels, found, kernels)

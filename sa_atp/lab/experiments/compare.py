@@ -57,7 +57,7 @@ def _names(paths: Sequence[Path]) -> list[str]:
 
 
 def plan_differences(runs: Sequence[RunToCompare]) -> dict[str, list[Any]]:
-    """By key, as "run.steps", the values of all runs where they differ; None: the run's plan does not have the key."""
+    """Returns keys in which plans differ ("run.steps"), with each run's value; None: its plan does not have the key."""
     plans = []
     for run in runs:
         records = run.result.records
@@ -67,7 +67,7 @@ def plan_differences(runs: Sequence[RunToCompare]) -> dict[str, list[Any]]:
 
 
 def machine_differences(runs: Sequence[RunToCompare]) -> dict[str, list[Any]]:
-    """As `plan_differences`, of machines, commits and versions: differences of times may come from these."""
+    """Returns differences of machines, commits and versions, as `plan_differences` does: they may be why times differ."""
     known = []
     for run in runs:
         manifest = run.result.records.manifest

@@ -90,7 +90,7 @@ def _empty(heading: str, gap: int) -> Table:
 
 
 def notes(runs: Sequence[RunToCompare]) -> list[str]:
-    """What the columns mean, and warnings of each run."""
+    """Explanations of the columns, and warnings of each run."""
     lines = ["Speed-up: against the first policy of the same run."]
     for run in runs:
         remarks = findings.remarks(run.result.records, run.result.summary)

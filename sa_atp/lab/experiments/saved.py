@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Saved:
-    """Where a run was saved, and its summary."""
+    """A saved run: its folder and its summary."""
 
     folder: Path
     files: list[Path] = field(default_factory=list)

@@ -20,7 +20,6 @@ import numpy as np
 
 from sa_atp.lab.flow.arrays import Flags, Floats, Ints
 from sa_atp.lab.flow.fabric import FRAME_BYTES, Fabric
-from sa_atp.lab.flow.network import FlowOwner
 from sa_atp.lab.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, FlowStream, Streams
 from sa_atp.lab.flow.sum_paths import SumPaths
 from sa_atp.lab.flow.sum_progress import SumProgress
@@ -65,9 +64,12 @@ class Aggregation:
         self.size = size
         self.streams = Streams(fan_in, size)
         self._new: list[int] = []  # streams that have not begun to move
+        self._paths = SumPaths(fabric, fragment_bytes, at_server=at_server)
         self.progress = SumProgress(
             fabric.network,
             self.streams,
+            self._paths,
+            self._update_soon,
             size=size,
             fragment_bytes=fragment_bytes,
             fan_in=fan_in,
@@ -79,7 +81,6 @@ class Aggregation:
         """Position of the sum."""
         self.is_complete = False
         self._fragment = fragment_bytes
-        self._paths = SumPaths(fabric, fragment_bytes, at_server=at_server)
         self._flushed: set[int] = set()  # racks whose leaf has to pass on what it holds
         self._gathered_us: int | None = None
         self._on_arrived = arrived
@@ -87,9 +88,6 @@ class Aggregation:
         self._began: Flags = np.zeros(fabric.settings.workers, bool)
         self._over: Flags = np.zeros(fabric.settings.workers, bool)
         self._front: Ints = np.zeros(0, np.int64)  # streams
-        self._free_flows = FlowOwner(self._on_free_flows_ended)
-        self._late_flows = FlowOwner(self._on_late_flows_ended)
-        self._at_us = self.clock.now_us  # when the flow in step began at its present pace
         self._updating = False
         self._timer_us = NEVER_US
         self._redone = False
@@ -161,7 +159,7 @@ class Aggregation:
             return
         if progress.gathers and not self._gathered():
             return
-        self._stop_flows()
+        progress.stop()
         if not self.is_complete:
             self._update_position()
             if self.position >= self.size - self._fragment / 2:
@@ -184,7 +182,7 @@ class Aggregation:
                 sending.add(rank)
                 free.append(number)
         ends = [min(float(streams.end[n]), self.progress.window_of(streams.each[n].rank)) for n in free]
-        self._start_free(np.array(free, np.int64), np.array(ends))
+        self.progress.start(np.array(free, np.int64), np.array(ends))
         self._new = held
 
     def _gathered(self) -> bool:
@@ -196,55 +194,6 @@ class Aggregation:
             return False
         self.progress.gathers = False
         return True
-
-    def _start_free(self, numbers: Ints, ends: Floats) -> None:
-        """Starts flows for single streams, each up to a position."""
-        if not len(numbers):
-            return
-        streams = self.streams
-        streams.state[numbers] = FREE
-        streams.moves_since_us[numbers] = self.clock.now_us
-        streams.until[numbers] = ends
-        paths = self._paths.of_streams(streams.rank[numbers], streams.past_leaf[numbers])
-        left = ends - streams.sent[numbers]
-        streams.place[numbers] = self.fabric.network.start_many(self._free_flows, numbers, paths, left)
-
-    def _on_free_flows_ended(self, numbers: Ints, _: Floats) -> None:
-        """Flows of single streams have reached their ends."""
-        streams = self.streams
-        streams.sent[numbers] = streams.until[numbers]
-        streams.place[numbers] = NOWHERE
-        streams.note_moved(numbers, streams.moves_since_us[numbers], self.clock.now_us)
-        is_done = streams.until[numbers] >= streams.end[numbers]
-        streams.state[numbers] = np.where(is_done, DONE, WAITING)
-        if self.progress.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
-            self._update_soon()
-
-    def _stop_flows(self) -> None:
-        """Stops all flows of this sum, and records their positions."""
-        progress = self.progress
-        now_us = self.clock.now_us
-        network, streams = self.fabric.network, self.streams
-        if progress.in_step is not None:
-            moved = progress.moved
-            network.stop(progress.in_step)
-            progress.in_step = None
-            in_step = np.flatnonzero(streams.state == IN_STEP)
-            streams.sent[in_step] = np.minimum(self.size, streams.sent[in_step] + moved)
-            if moved > 0:
-                streams.note_moved(in_step, self._at_us, now_us)
-            streams.state[in_step] = WAITING
-            progress.received[progress.follows] += moved
-        free = np.flatnonzero(streams.place != NOWHERE)
-        streams.sent[free] += network.carried_by(streams.place[free])
-        network.stop_many(streams.place[free])
-        streams.note_moved(free, streams.moves_since_us[free], now_us)
-        streams.place[free], streams.state[free] = NOWHERE, WAITING
-        late = np.flatnonzero(progress.lagging != NOWHERE)
-        progress.received[late] += network.carried_by(progress.lagging[late])
-        network.stop_many(progress.lagging[late])
-        progress.lagging[late] = NOWHERE
-        self._at_us = now_us
 
     def _update_position(self) -> None:
         """Advances the sum to the position of the streams that together have all bits; streams near it are its front."""
@@ -316,10 +265,10 @@ class Aggregation:
             # a worker of the front has to finish another contribution first
             ahead = np.concatenate([ahead, in_step[~at_end[in_step]]])
             in_step = in_step[:0]
-        self._start_free(ahead, streams.end[ahead])
+        progress.start(ahead, streams.end[ahead])
         here = self._began & ~self._over
         progress.follows = here & (progress.received >= self.position) & (not self.is_complete)
-        self._start_late_results(np.flatnonzero(here & ~progress.follows))
+        progress.start_late(np.flatnonzero(here & ~progress.follows))
         if len(in_step) and not self.is_complete:
             self._step(in_step)
         network.settle()
@@ -343,23 +292,22 @@ class Aggregation:
         while True:
             receivers = np.flatnonzero(progress.follows)
             links, weights = self._paths.in_step(streams.rank[in_step], streams.past_leaf[in_step], receivers)
-            progress.in_step = network.start(links, left, self._update_soon, weights=weights)
+            flow = progress.start_in_step(links, left, weights)
             streams.state[in_step] = IN_STEP
             network.settle()
             leaders, late = self._limiting(links, in_step)
             if not len(leaders) and not len(late):
                 break
-            network.stop(progress.in_step)
+            progress.stop_in_step()
             in_step = in_step[~np.isin(in_step, leaders)]
-            self._start_free(leaders, streams.end[leaders])
+            progress.start(leaders, streams.end[leaders])
             progress.follows[late] = False
-            self._start_late_results(late)
-        limit = self._round(network.rate(progress.in_step))
+            progress.start_late(late)
+        limit = self._round(network.rate(flow))
         if limit < left:
-            network.stop(progress.in_step)
-            progress.in_step = None
+            progress.stop_in_step()
             if limit > 0:
-                progress.in_step = network.start(links, limit, self._update_soon, weights=weights)
+                progress.start_in_step(links, limit, weights)
 
     def _round(self, rate: float) -> float:
         """How far the flow in step may move before it waits for results: a window in each round trip.
@@ -385,21 +333,6 @@ class Aggregation:
         """The longest round trip of the workers that the sum waits for."""
         ranks = self.streams.rank
         return self._paths.round_trip_us(ranks[self._front] if len(self._front) else ranks)
-
-    def _start_late_results(self, ranks: Ints) -> None:
-        """Starts flows of results behind the sum, for workers that missed some or whose links are slow."""
-        progress = self.progress
-        ranks = ranks[progress.lagging[ranks] == NOWHERE]
-        if len(ranks):
-            left = self.size - progress.received[ranks]
-            paths = self._paths.of_results(ranks)
-            progress.lagging[ranks] = self.fabric.network.start_many(self._late_flows, ranks, paths, left)
-
-    def _on_late_flows_ended(self, ranks: Ints, carried: Floats) -> None:
-        """Flows of late results have ended."""
-        self.progress.received[ranks] += carried
-        self.progress.lagging[ranks] = NOWHERE
-        self._update_soon()
 
     def _limiting(self, links: Ints, in_step: Ints) -> tuple[Ints, Ints]:
         """Members of the flow in step that limit it without need.

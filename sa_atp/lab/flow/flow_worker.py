@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, eq=False)
 class FlowSum:
-    """A sum in progress; see steps.step.PendingSum."""
+    """A sum in progress; see steps.effects.PendingSum."""
 
     operation: FlowOperation
     future: "Future[Values]"
@@ -69,7 +69,7 @@ class _Helping(Helping):
 
 
 class FlowWorker(Asking):
-    """A worker on the flow network; implements `steps.step.Host`."""
+    """A worker on the flow network; implements `steps.effects.Host`."""
 
     def __init__(self, job: FlowJob, rank: int) -> None:
         self.job = job
@@ -110,7 +110,7 @@ class FlowWorker(Asking):
         sum_.own.append(sum_.operation.aggregation.contribute(self.rank, bits, past_leaf=past_leaf))
 
     def probe(self, sum_: FlowSum) -> None:
-        """Probes the switch's slot of the oldest missing fragment; see `Worker.probe`."""
+        """Probes the switch's slot of the oldest missing fragment; see `Collectives.probe`."""
         if sum_.future.done():
             return
         written = self._written_bytes(sum_)
@@ -202,7 +202,7 @@ class FlowWorker(Asking):
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
     def when_missing(self) -> "Future[Work | Nothing]":
-        """Returns: a future that is done when a sum in progress waits for our group; never, if the sums end first."""
+        """Returns a future that is done when a sum in progress waits for our group; never, if the sums end first."""
         found: Future[Work | Nothing] = Future()
         sums = list(self._sums.values())
 

@@ -79,7 +79,7 @@ class FlowJob:
         self.help = HelpGroups(self.map, settings.help_grade, self._leaves, settings.cut_off)
         self._arrived = arrived
         self.revoked: dict[int, Callable[[int, int], None]] = {}
-        """By rank: called with a step when the parameter server revokes the rank's hold on its own shard."""
+        """Functions, by rank, called with a step when the parameter server revokes the rank's hold on its own shard."""
         self._operations: dict[int, FlowOperation] = {}
         self._adders: dict[object, Adder] = {}
         self._gathered: set[object] = set()  # keys whose scale has been gathered once

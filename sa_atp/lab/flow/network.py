@@ -198,14 +198,6 @@ class FlowNetwork:
             self._remove(places)
             self._settle_soon()
 
-    def set_cap(self, flow: Flow, cap: float) -> None:
-        """Changes a flow's largest rate, bytes per microsecond."""
-        if not flow.is_over and self._cap[flow.index] != cap:
-            self._advance()
-            self._cap[flow.index] = cap
-            self._unsolved = True
-            self._settle_soon()
-
     def left(self, flow: Flow) -> float:
         """Bytes that a flow has not carried yet."""
         if flow.is_over:

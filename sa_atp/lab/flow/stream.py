@@ -67,7 +67,7 @@ class Streams:
         """Args: fan_in: bitmap of a complete sum. size: of the tensor, bytes."""
         self.each: list[FlowStream] = []
         self.of_rank: dict[int, list[int]] = {}
-        """By rank: numbers of the worker's streams."""
+        """Numbers of each worker's streams, by rank."""
         self.covered = 0
         """Bitmap of the contributions of all streams."""
         self._contributions = fan_in.bit_length()

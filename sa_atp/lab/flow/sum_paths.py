@@ -43,7 +43,7 @@ class SumPaths:
         return down[:, None]
 
     def in_step(self, ranks: Ints, past_leaf: Flags, receivers: Ints) -> tuple[Ints, Floats]:
-        """Returns: the links of all that moves in step, and how many times each is used.
+        """Returns the links of all that moves in step, and how many times each is used.
 
         Args: ranks, past_leaf: of the streams. receivers: ranks.
         """

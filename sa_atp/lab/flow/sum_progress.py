@@ -1,14 +1,17 @@
-"""The progress of one sum: positions of its streams, and of the results at each worker.
+"""The progress of one sum: positions of its streams, and of the results at each worker, and the flows that move them.
 
-Flows move between two updates of the sum (sa_atp.lab.flow.aggregation), so a position is what the last update recorded plus
-what the network has carried since.
+Flows move between two updates of the sum (sa_atp.lab.flow.aggregation), which decides what starts. So a position is what
+was recorded when its flow began, plus what the network has carried since.
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
 from sa_atp.lab.flow.arrays import Flags, Floats, Ints
-from sa_atp.lab.flow.network import Flow, FlowNetwork
-from sa_atp.lab.flow.stream import DONE, IN_STEP, NOWHERE, FlowStream, Streams
+from sa_atp.lab.flow.network import Flow, FlowNetwork, FlowOwner
+from sa_atp.lab.flow.stream import DONE, FREE, IN_STEP, NOWHERE, WAITING, FlowStream, Streams
+from sa_atp.lab.flow.sum_paths import SumPaths
 
 
 class SumProgress:
@@ -18,6 +21,8 @@ class SumProgress:
         self,
         network: FlowNetwork,
         streams: Streams,
+        paths: SumPaths,
+        ended: Callable[[], None],
         *,
         size: float,
         fragment_bytes: float,
@@ -26,7 +31,7 @@ class SumProgress:
         most_bytes: float,
         gathers: bool,
     ) -> None:
-        """Args: see `sa_atp.lab.flow.aggregation.Aggregation`."""
+        """Args: ended: called when a flow has ended; for the others see `sa_atp.lab.flow.aggregation.Aggregation`."""
         workers = len(window_bytes)
         self.network = network
         self.streams = streams
@@ -46,6 +51,9 @@ class SumProgress:
         self._first_window = window_bytes.copy()
         self._most = most_bytes
         self._missing: int | None = None
+        self._paths, self._ended = paths, ended
+        self._free_flows, self._late_flows = FlowOwner(self._on_ended), FlowOwner(self._on_late_ended)
+        self._at_us = network.clock.now_us  # when the flow in step began at its present pace
 
     @property
     def is_covered(self) -> bool:
@@ -126,3 +134,76 @@ class SumProgress:
         if self.follows[rank]:
             self._missing = missing  # valid for all workers at the same position, until flows change
         return missing
+
+    # --- flows --------------------------------------------------------------------------------------------------------
+
+    def start(self, numbers: Ints, ends: Floats) -> None:
+        """Starts flows for single streams, each up to a position."""
+        if not len(numbers):
+            return
+        streams = self.streams
+        streams.state[numbers] = FREE
+        streams.moves_since_us[numbers] = self.network.clock.now_us
+        streams.until[numbers] = ends
+        paths = self._paths.of_streams(streams.rank[numbers], streams.past_leaf[numbers])
+        left = ends - streams.sent[numbers]
+        streams.place[numbers] = self.network.start_many(self._free_flows, numbers, paths, left)
+
+    def _on_ended(self, numbers: Ints, _: Floats) -> None:
+        """Flows of single streams have reached their ends."""
+        streams = self.streams
+        streams.sent[numbers] = streams.until[numbers]
+        streams.place[numbers] = NOWHERE
+        streams.note_moved(numbers, streams.moves_since_us[numbers], self.network.clock.now_us)
+        is_done = streams.until[numbers] >= streams.end[numbers]
+        streams.state[numbers] = np.where(is_done, DONE, WAITING)
+        if self.is_covered or any(len(streams.of_rank[rank]) > 1 for rank in streams.rank[numbers].tolist()):
+            self._ended()
+
+    def start_late(self, ranks: Ints) -> None:
+        """Starts flows of results behind the sum, for workers that missed some or whose links are slow."""
+        ranks = ranks[self.lagging[ranks] == NOWHERE]
+        if len(ranks):
+            left = self._size - self.received[ranks]
+            self.lagging[ranks] = self.network.start_many(self._late_flows, ranks, self._paths.of_results(ranks), left)
+
+    def _on_late_ended(self, ranks: Ints, carried: Floats) -> None:
+        """Flows of late results have ended."""
+        self.received[ranks] += carried
+        self.lagging[ranks] = NOWHERE
+        self._ended()
+
+    def start_in_step(self, links: Ints, left: float, weights: Floats) -> Flow:
+        """Starts the flow of all that moves at one pace. Args: left: bytes; weights: how many times it uses each link."""
+        self.in_step = self.network.start(links, left, self._ended, weights=weights)
+        return self.in_step
+
+    def stop_in_step(self) -> None:
+        """Stops the flow in step; positions do not change."""
+        assert self.in_step is not None
+        self.network.stop(self.in_step)
+        self.in_step = None
+
+    def stop(self) -> None:
+        """Stops all flows of the sum, and records positions."""
+        now_us = self.network.clock.now_us
+        network, streams = self.network, self.streams
+        if self.in_step is not None:
+            moved = self.moved
+            self.stop_in_step()
+            in_step = np.flatnonzero(streams.state == IN_STEP)
+            streams.sent[in_step] = np.minimum(self._size, streams.sent[in_step] + moved)
+            if moved > 0:
+                streams.note_moved(in_step, self._at_us, now_us)
+            streams.state[in_step] = WAITING
+            self.received[self.follows] += moved
+        free = np.flatnonzero(streams.place != NOWHERE)
+        streams.sent[free] += network.carried_by(streams.place[free])
+        network.stop_many(streams.place[free])
+        streams.note_moved(free, streams.moves_since_us[free], now_us)
+        streams.place[free], streams.state[free] = NOWHERE, WAITING
+        late = np.flatnonzero(self.lagging != NOWHERE)
+        self.received[late] += network.carried_by(self.lagging[late])
+        network.stop_many(self.lagging[late])
+        self.lagging[late] = NOWHERE
+        self._at_us = now_us

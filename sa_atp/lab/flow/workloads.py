@@ -1,4 +1,4 @@
-"""Workloads for many workers in one process: one model for all of them, or none. (steps.step.Workload)
+"""Workloads for many workers in one process: one model for all of them, or none. (steps.effects.Workload)
 
 All workers have the same weights after each step, and a gradient is a function of (seed, step, shard, micro-batch) and the
 weights. So one model computes each gradient once, for all workers, and applies each update once.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.steps.step import Compute, WeightedWorkload, gradient_of
+from sa_atp.steps.effects import Compute, WeightedWorkload, gradient_of
 from sa_atp.steps.workloads.comm_models import parameter_shapes
 
 STEPS_KEPT = 8  # gradients of older steps are dropped; no worker is so far behind

@@ -52,7 +52,7 @@ class Map:
 
     @property
     def sentences(self) -> list[str]:
-        """What the map says: which policy is the shortest where, and by how much."""
+        """The map in sentences: which policy is the shortest where, and by how much."""
         return sentences(self.numbers)
 
     @property

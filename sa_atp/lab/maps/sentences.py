@@ -48,7 +48,7 @@ def time_of(found: Mapping[str, Any]) -> str:
 
 
 def place(point: Point, found: Mapping[str, Any]) -> str:
-    """Where a point is, as "severity 4, computing time over sending time 8"."""
+    """Describes the place of a point, as "severity 4, computing time over sending time 8"."""
     index = found["points"].index(point)
     columns = len(found["x"]["labels"])
     labels = ((found["x"], index % columns), (found["y"], index // columns))

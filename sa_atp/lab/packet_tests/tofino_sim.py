@@ -61,7 +61,7 @@ class ModelForwarder:
     def process(
         self, data: ByteRows, lengths: Lengths, ports: Indices, now_us: int, depths: Counts | None = None
     ) -> Packets:
-        """As `Pipeline.process`, without `depths`: the model does not see queues outside of it."""
+        """Processes a frame as `Pipeline.process` does, but ignores `depths`: the model sees no queues but its own."""
         switch = self._running()
         switch.set_time(now_us * 1000)
         found = [

@@ -30,8 +30,8 @@ from sa_atp.lab.parameters.rules.messages import (
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.job.errors import TransportError
+from sa_atp.steps.effects import Beside, Compute, Steps, Wait
 from sa_atp.steps.parallel import NO_GAIN, Curve, TaskTime
-from sa_atp.steps.step import Beside, Compute, Steps, Wait
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 ANSWER_US = 120_000_000  # how long to wait for the reply to a push, which depends on no other worker

@@ -24,7 +24,7 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
-from sa_atp.steps.step import Compute, gradient_of
+from sa_atp.steps.effects import Compute, gradient_of
 from sa_atp.steps.step_record import StepRecord
 
 LATE_US = 300

@@ -21,11 +21,11 @@ class PlanKey:
     """A key of plans."""
 
     key: str
-    """As `--set` takes it: TABLE.KEY."""
+    """The name that `--set` takes: TABLE.KEY."""
     type: str
     default: Any
     limits: str
-    """Which values are accepted; "": all of the type."""
+    """Description of the values that are accepted; "": all of the type."""
     backends: tuple[str, ...]
     """The backends that use it."""
     others_refuse: bool

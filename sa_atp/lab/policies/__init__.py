@@ -20,7 +20,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import join, meant
 from sa_atp.lab.policies.policy import Family, ParameterPolicy, PeerPolicy, PlanTables, Policy, SwitchPolicy
-from sa_atp.steps.step import StepRunner
+from sa_atp.steps.effects import StepRunner
 
 __all__ = [
     "Family",
@@ -104,7 +104,7 @@ def settings() -> Mapping[str, type[Any]]:
 
 
 def tables_of(wanted: tuple[str, ...]) -> list[str]:
-    """The policies' own tables of these policies. Args: wanted: names; unknown ones have no table."""
+    """Returns the plan tables that some policies have of their own. Args: wanted: their names; unknown ones have none."""
     found = [p for name, p in _known().items() if name in wanted and p.settings is not None]
     return list(dict.fromkeys(p.table or p.name for p in found))
 

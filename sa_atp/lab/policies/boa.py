@@ -10,7 +10,7 @@ from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.batches.orchestrator import LEAST_GAIN, LEAST_MEASUREMENTS, Orchestrator
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.dealt import DealtStepper
-from sa_atp.steps.step import Host, StepRunner, Workload
+from sa_atp.steps.effects import Host, StepRunner, Workload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.lab.policies.sync_opt import BackupStepper
 from sa_atp.protocol.packets.control import CutOff
-from sa_atp.steps.step import Host, PendingSum, StepRunner, Workload
+from sa_atp.steps.effects import Host, PendingSum, StepRunner, Workload
 from sa_atp.steps.sum_pair import SumPair
 
 

@@ -13,8 +13,9 @@ from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.steps.effects import Host, StepRunner, Workload
 from sa_atp.steps.parallel import Curve, most_gain
-from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
+from sa_atp.steps.step import Stepper
 
 BACKENDS = ("local", "sim", "mininet")
 

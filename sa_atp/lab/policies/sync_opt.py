@@ -17,7 +17,7 @@ from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.packets.control import Seated
-from sa_atp.steps.step import Beside, Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
+from sa_atp.steps.effects import Beside, Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 

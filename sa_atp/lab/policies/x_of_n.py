@@ -18,7 +18,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.net.promise import first_of
-from sa_atp.steps.step import Beside, Compute, Host, StepRunner, Steps, Wait, WeightedWorkload, Workload
+from sa_atp.steps.effects import Beside, Compute, Host, StepRunner, Steps, Wait, WeightedWorkload, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 from sa_atp.steps.sum_pair import SumPair
 

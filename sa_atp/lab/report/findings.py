@@ -316,7 +316,7 @@ def _of_chance(result: RunResult) -> list[str]:
 
 
 def what_ran(result: RunResult) -> str:
-    """4 workers, star topology, local backend, embedded switch with 2048 lanes, emulated devices, 40 steps"""
+    """Describes a run, as "4 workers, star topology, local backend, embedded switch with 2048 lanes, ..., 40 steps"."""
     topology, repetitions = result.plan.topology, result.plan.run.repetitions
     devices = {"emulated": "emulated devices, ", "cpu": "hosts with CPU quotas, "}.get(result.devices, "")
     again = f", {in_words(repetitions)} repetitions" if repetitions > 1 else ""

@@ -83,7 +83,7 @@ class HelpOfRank:
     first_done_ms: float
     """When it should have computed what it had, at the ledger's first answer in the step."""
     done_ms: float
-    """The same at the last answer that it was given before it was done."""
+    """The estimate at the last answer that it was given before it was done."""
     real_ms: float
     """When it had computed its last micro-batch that was not cancelled."""
     projected: tuple[Span, ...]
@@ -98,9 +98,9 @@ class HelpOfShard:
 
     shard: int
     computed_by: dict[int, list[int]]
-    """By rank: the micro-batches that it was the first to compute."""
+    """The micro-batches that each rank was the first to compute, by rank."""
     copied_by: dict[int, list[int]]
-    """By rank: the micro-batches that it computed as well, later."""
+    """The micro-batches that each rank computed as well, later, by rank."""
 
 
 @dataclass(frozen=True, slots=True)

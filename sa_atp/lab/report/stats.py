@@ -24,7 +24,7 @@ class WorkerShare:
 
     worker: int
     seconds: dict[str, float]
-    """By activity. A pause is separate here, although it is part of an iteration's compute_s."""
+    """Seconds of each activity. A pause is separate here, although it is part of an iteration's compute_s."""
     times_s: Measurements = field(repr=False)
     """Times of its own steps, from its beginning to its end of each."""
     own: float
@@ -135,7 +135,7 @@ class PolicyStats:
         ]
 
     def reached_s(self, target: float) -> dict[int, float]:
-        """The same by repetition, for those that reached it; the mean of concurrent jobs that did."""
+        """Times to accuracy of the repetitions that reached it, in seconds; the mean of concurrent jobs that did."""
         found: dict[int, list[float]] = defaultdict(list)
         for run in self.runs:
             time = next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
@@ -219,7 +219,7 @@ def percentile(values: Measurements, which: int) -> float | None:
 
 
 def milliseconds(seconds: Measurements, which: int) -> float | None:
-    """As `percentile`, of times in seconds."""
+    """Returns a percentile of times in seconds, in milliseconds."""
     found = percentile(seconds, which)
     return None if found is None else 1e3 * found
 

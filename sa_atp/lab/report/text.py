@@ -104,7 +104,7 @@ def setting(value: object) -> str:
 
 
 def slow_links(result: RunResult) -> dict[int, float]:
-    """By worker, how many times slower its link is than the fastest, if it always is; without congestion."""
+    """Returns how many times slower each worker's link is than the fastest, if it always is; without congestion."""
     if result.backend == "local":
         return {}  # it has no links
     # a run on the network of a file has the rates of its links in the manifest

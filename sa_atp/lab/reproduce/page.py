@@ -13,7 +13,7 @@ from sa_atp.lab.reproduce.points import Found, limit, median, sums_wrong, value,
 from sa_atp.lab.reproduce.settings import TARGET, Claim, Headline
 
 Findings = Mapping[str, Sequence[Sequence[Found]]]
-"""By headline: for each claim, for each of its settings."""
+"""Results of each headline's claims, in each of their settings."""
 QUANTITIES = {"iteration": "iteration_time", "sample": "sample_time", "accuracy": "time_to_accuracy"}
 LEAST = 0.0005  # smaller reductions are shown as 0
 PLACES = 6  # decimal places in reproduce.json

@@ -112,11 +112,6 @@ class Sample:
             return float(bound / self.policy["iteration_s"] * self.policy["sample_s"] / baseline)
         return float(bound / baseline)
 
-    def of_steps(self) -> float | None:
-        """Ratio of the steps to the accuracy to those of the baseline."""
-        mine, other = self.policy["steps_to_accuracy"], self.baseline["steps_to_accuracy"]
-        return mine / other if mine and other else None
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -318,7 +313,7 @@ def median(numbers: Iterable[float | None]) -> float | None:
 
 
 def values_at_best(claim: Claim, found: Iterable[Found]) -> list[float]:
-    """The same against the baseline at its best."""
+    """Returns the values against the baseline at its best learning rate."""
     ratios = [sample.ratio(claim.quantity) for each in found for sample in each.at_best]
     return [value(claim, ratio) for ratio in ratios if ratio is not None]
 

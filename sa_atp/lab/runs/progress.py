@@ -8,7 +8,7 @@ class Progress:
         """A stage of the run begins."""
 
     def steps(self, done: int, of: int, unit: str = "steps") -> None:
-        """So many steps, or other units, of the current stage are done."""
+        """Tells how many steps, or other units, of the current stage are done."""
 
     def say(self, text: str) -> None:
         """A line that stays, for the user."""

@@ -10,8 +10,8 @@ from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
 from sa_atp.net.loop.compiled import pair_kernels
 from sa_atp.steps.device import CpuDevice, Device, SharedDevice
+from sa_atp.steps.effects import DealtWorkload, Host
 from sa_atp.steps.pairing import PairingHost, WholeHost
-from sa_atp.steps.step import DealtWorkload, Host
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import LinkContention, StragglerPattern
 from sa_atp.steps.workloads.comm_models import CommModel

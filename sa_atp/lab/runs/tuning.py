@@ -6,16 +6,13 @@ take the smaller one.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sa_atp.lab import policies
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.runs.records import PolicyRun
 
 GRID = (0.0125, 0.025, 0.05, 0.1, 0.2, 0.4, 0.8)
-Simulate = Callable[[Plan], list[PolicyRun]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +35,6 @@ def with_rate(plan: Plan, policy: str, rate: float) -> Plan:
     return dataclasses.replace(plan, settings={**plan.settings, kind.table or kind.name: own})
 
 
-def trials(plan: Plan, policy: str, simulate: Simulate, grid: Iterable[float] = GRID) -> list[Trial]:
-    """Tries each rate. Args: simulate: runs a plan on the simulated backend. Raises: SaAtpError."""
-    alone = dataclasses.replace(plan, run=dataclasses.replace(plan.run, policies=(policy,), backend="sim"))
-    return [trial(rate, simulate(with_rate(alone, policy, rate)), plan.run.target_accuracy) for rate in grid]
-
-
-def trial(rate: float, runs: Sequence[PolicyRun], target: float) -> Trial:
-    """The result of one rate, from its repetitions."""
-    times = [next((e.time_s for e in run.evaluations if e.accuracy >= target), math.inf) for run in runs]
-    last = [run.evaluations[-1].accuracy for run in runs if run.evaluations]
-    return Trial(rate, sum(times) / len(times), sum(last) / len(last) if last else 0.0)
-
-
 def best(found: Iterable[Trial]) -> Trial:
     """The best trial by the rule."""
     return min(found, key=lambda t: (t.time_to_accuracy_s, -t.accuracy, t.learning_rate))
-
-
-def tune(plan: Plan, policy: str, simulate: Simulate, grid: Iterable[float] = GRID) -> float:
-    """The learning rate of a policy for a plan. The same plan gives the same rate. Args: see `trials`."""
-    return best(trials(plan, policy, simulate, grid)).learning_rate

@@ -69,7 +69,6 @@ class LinkStats:
     carried: int = 0
     carried_bytes: int = 0
     lost: int = 0
-    overflowed: int = 0
     duplicated: int = 0
     reordered: int = 0
     corrupted: int = 0
@@ -110,7 +109,6 @@ class Link:
     def send(self, frame: bytes) -> None:
         s = self.settings
         if self._queued >= s.queue_packets:
-            self.stats.overflowed += 1
             self._tell("overflowed", frame)
             return
         is_free = self._queued == 0

@@ -7,8 +7,8 @@ from typing import Any
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.protocol.job.errors import TransportError
+from sa_atp.steps.effects import Beside, Compute, Effect, Wait
 from sa_atp.steps.parallel import NO_GAIN, Curve, TaskTime
-from sa_atp.steps.step import Beside, Compute, Effect, Wait
 
 Gradient = Callable[[Compute], tuple[Values, float]]
 
@@ -20,9 +20,8 @@ class VirtualDevice:
         """Args: curve: the throughput with several tasks at a time (`steps.parallel`)."""
         self._clock = clock
         self._time = TaskTime(curve)
-        self._under_way: dict[
-            int, tuple[float, Callable[[], None]]
-        ] = {}  # by number: where it ends, what is called then
+        # by the task's number: at how much work of the device it ends, and the function that is called then
+        self._under_way: dict[int, tuple[float, Callable[[], None]]] = {}
         self._number = 0
         self._changes = 0  # tasks that began or ended: an event that was scheduled before is void
 

@@ -90,7 +90,7 @@ class World:
         ports: switch ports of everything but workers.
         kernels: compiled kernels for the parameter server; None: it runs in plain Python.
         log_of: returns the parameter server's log for a job's name.
-        plan_kernels: the same for its ledger.
+        plan_kernels: compiled kernels for its ledger; None: it runs in plain Python.
         """
         self.clock = Clock()
         self.random = random.Random(seed)
@@ -184,7 +184,7 @@ class World:
         while (event := self.server.next_event()) is not None:
             match event:
                 case Admit() if not self.server.settings.aggregates:
-                    self.server.admitted(event, self.clock.now_us)
+                    self.server.on_admitted(event, self.clock.now_us)
                 case Admit():
                     self._ordered(partial(self._install, event))
                 case Retire(number, _):
@@ -215,7 +215,7 @@ class World:
             [m.rank for m in rack.installed[job.number].members] if job.number in rack.installed else []
             for rack in self.leaves
         ]
-        self.server.admitted(job, self.clock.now_us, leaves)
+        self.server.on_admitted(job, self.clock.now_us, leaves)
         self.server_host.serve()
 
     def _member(self, rack: Rack, ip: str, udp_port: int, rank: int = -1) -> Member:

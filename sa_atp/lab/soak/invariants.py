@@ -47,7 +47,7 @@ class Broken(Exception):
 
 
 def check_worker(worker: SimWorker) -> None:
-    """A connection's counters agree with the state of its operations. Raises: Broken."""
+    """Checks that a connection's counters agree with the state of its operations. Raises: Broken: they do not."""
     connection = worker.worker
     under_way = connection._operations.under_way
     who = f"rank {worker.membership.rank} of job {worker.membership.job}"

@@ -20,7 +20,8 @@ from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.packets.message_fields import HelpGrade, Results
-from sa_atp.steps.step import Compute, Stepper
+from sa_atp.steps.effects import Compute
+from sa_atp.steps.step import Stepper
 
 MOST_TRIES = 3  # times that a rank joins, plus one for each fault; each may take 30 s
 PATIENCE = 0.02  # of a leader before it offers help, as a share of the time of its own shard
@@ -28,7 +29,7 @@ AGAIN_US = 300_000  # longest pause before a rank joins again
 
 
 class RankWorld(Protocol):
-    """What a rank needs of the world that runs it (`world.SoakWorld`)."""
+    """The world, as a rank in it needs it (`world.SoakWorld`)."""
 
     scene: Scene
     network: World

@@ -47,7 +47,7 @@ class SoakFailure:
     scene: list[str]
     """The shrunk world's description, in words."""
     shrunk: dict[str, Any]
-    """The same description as JSON-able data."""
+    """The shrunk scene as JSON-able data."""
     shrunk_detail: str
     transcript: list[str]
 
@@ -99,7 +99,7 @@ class SoakResult:
     elapsed_s: float = 0.0
     total: Lot = field(default_factory=lambda: Lot(0, 0))
     memory_mb: dict[int, list[float]] = field(default_factory=dict)
-    """By process: its memory after each lot."""
+    """Memory of each process after each lot, in MB, by its number."""
     worlds_alive: int = 0
 
     def take(self, lot: Lot) -> None:

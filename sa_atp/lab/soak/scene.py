@@ -10,10 +10,9 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.rank.server_link import LEAVE_TIMEOUT_US
-from sa_atp.protocol.server.server_events import ServerSettings
 
-BOUND_US = ServerSettings().dead_after_us  # a host that is silent for longer is lost (protocol section 11)
-# If faults keep hosts apart for at most so long, no job ends: the bound less the time that a sign of life may need.
+# If faults keep hosts apart for at most so long, no job ends: that is ServerSettings.dead_after_us, less the time that a
+# sign of life may need.
 SILENCE_US = 7_000_000
 SILENCE_WITH_LOSS_US = 2_500_000
 # The same for a rank that leaves: after 2 s without an answer it goes anyway.

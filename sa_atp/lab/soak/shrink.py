@@ -15,7 +15,7 @@ MOST_RUNS = 250
 def shrink(
     scene: Scene, broken: Broken, run: Callable[[Scene], Broken | None], most_runs: int = MOST_RUNS
 ) -> tuple[Scene, Broken]:
-    """Returns: the smallest failing scene that was found, and its violation.
+    """Makes a failing scene smaller, step by step. Returns: the smallest that still fails, and its violation.
 
     Args:
         broken: the violation in the scene; smaller scenes with another kind of violation do not count.

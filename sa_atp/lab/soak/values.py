@@ -73,7 +73,7 @@ def reference_sum(parts: list[Values], exponents: Exponents) -> Reference:
 
 
 def reference_part(parts: list[Values], exponents: Exponents) -> Reference:
-    """As `reference_sum`, with an exponent for each value."""
+    """Computes the sum as `reference_sum` does, with an exponent for each value."""
     size = parts[0].size
     found = Reference(np.zeros(size, np.int64), np.zeros(size), np.zeros(size))
     for exponent in np.unique(exponents).tolist():

@@ -33,7 +33,7 @@ _ENTRIES = {"down", "grpc", "ranks"}
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Where a leaf is."""
+    """The ports of a leaf on its host."""
 
     ranks: Address
     """The UDP port at which ranks ask for channels; nothing is sent there."""
@@ -106,7 +106,7 @@ class Meeting:
         self._thread.start()
 
     def unused_s(self) -> float:
-        """For how long no rank has used the leaf; 0: some do."""
+        """Seconds since a rank last used the leaf; 0: some do."""
         return 0.0 if self._ranks else time.monotonic() - self._changed_s
 
     def close(self) -> None:

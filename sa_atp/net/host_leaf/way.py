@@ -30,7 +30,7 @@ class Way:
             again = meeting.find(member.server_address)
             if again is None:
                 for_rank.start_again(member.server_address, leaf.ports)
-            elif again.ports.stated == leaf.ports.stated:  # the switches know the job's leaf by these
+            elif again.ports.stated == leaf.ports.stated:  # by which switches know the leaf
                 self.close()
                 self._leaf = again
                 return self._ask(again)

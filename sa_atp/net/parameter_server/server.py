@@ -79,11 +79,11 @@ class ServerProcess:
         self._installer = Installer(
             keepers,
             self.address,
-            admitted=lambda job, leaves: self._driver.call(lambda: self.server.admitted(job, now_us(), leaves)),
-            refused=lambda job, reason: self._driver.call(lambda: self.server.refused(job, reason)),
+            admitted=lambda job, leaves: self._driver.call(lambda: self.server.on_admitted(job, now_us(), leaves)),
+            refused=lambda job, reason: self._driver.call(lambda: self.server.on_refused(job, reason)),
             restarted=lambda what: self._driver.call(lambda: self.server.switch_restarted(what)),
             keeper_of=lambda leaf: self._keeper(fabric.leaf_on_host(leaf, self.settings.switch_address)),
-            leaf_refused=lambda job, reason, leaf: self._driver.call(lambda: self.server.refused(job, reason, leaf)),
+            leaf_refused=lambda job, reason, leaf: self._driver.call(lambda: self.server.on_refused(job, reason, leaf)),
         )
 
     def _keeper(self, place: SwitchPlace) -> Keeper:
@@ -133,4 +133,4 @@ class ServerProcess:
             if self._installer is not None:
                 self._installer.submit(event)
             elif isinstance(event, Admit):
-                self.server.admitted(event, now_us())
+                self.server.on_admitted(event, now_us())

@@ -37,7 +37,10 @@ GROUPS = {
 
 
 def features(interface: str, via: socket.socket | None = None) -> dict[str, bool]:
-    """Which features of an interface are on, by the kernel's names. Args: via: see `set_features`. Raises: SaAtpError."""
+    """Reads which features of an interface are on, by the kernel's names.
+
+    Args: via: see `set_features`. Raises: SaAtpError.
+    """
     with _reached(via) as control:
         active, _ = _read(control, interface)
         return {name: name in active for name in _names(control, interface)}

@@ -39,21 +39,21 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
     at = 0
     end = -1  # of the last row
     base = room.ctypes.data
-    vector[1] = 65536
+    vector[1] = MOST_BYTES
     header[0] = name.ctypes.data
     header[2] = vector.ctypes.data
     header[3] = 1
     header[4] = control.ctypes.data
-    while messages < found.shape[0] and at + 65536 <= room.size:
+    while messages < found.shape[0] and at + MOST_BYTES <= room.size:
         vector[0] = base + at
         header[1] = 16
         header[5] = 64
         header[6] = 0
         control[0] = 0
-        size = recvmsg(fd, header.ctypes.data, 0x40)
+        size = recvmsg(fd, header.ctypes.data, DONTWAIT)
         if size < 0:
             problem = carray(errno_location(), (1,))[0]
-            if problem in (4, 111):  # interrupted, or an ICMP error of an earlier send
+            if problem in (INTERRUPTED, REFUSED):  # interrupted, or an ICMP error of an earlier send
                 continue
             return -1 - count
         if size == 0:
@@ -65,13 +65,17 @@ def receive(fd: int, room: Any, header: Any, vector: Any, name: Any, control: An
             if told > 0:
                 segment = told
         messages += 1
-        if at == end and segment == found[count - 1, 2] and np.int64(name[0]) == found[count - 1, 3]:
-            found[count - 1, 1] += size
+        if (
+            at == end
+            and segment == found[count - 1, FOUND_SEGMENT]
+            and np.int64(name[0]) == found[count - 1, FOUND_SENDER]
+        ):
+            found[count - 1, FOUND_BYTES] += size
         else:
-            found[count, 0] = at
-            found[count, 1] = size
-            found[count, 2] = segment
-            found[count, 3] = np.int64(name[0])
+            found[count, FOUND_START] = at
+            found[count, FOUND_BYTES] = size
+            found[count, FOUND_SEGMENT] = segment
+            found[count, FOUND_SENDER] = np.int64(name[0])
             count += 1
         # a shorter datagram ends a row
         end = at + size if size % segment == 0 else -1

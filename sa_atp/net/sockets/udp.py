@@ -67,7 +67,7 @@ class SocketStats:
     send_errors: int = 0
     """Datagrams that the kernel refused, or had no room for; the protocol sends them again."""
     too_long: int = 0
-    """Those of `send_errors` that were longer than the MTU."""
+    """Datagrams that were longer than the MTU, part of `send_errors`."""
 
 
 class UdpSocket:
@@ -87,7 +87,7 @@ class UdpSocket:
         for forced, plain in ((SO_RCVBUFFORCE, socket.SO_RCVBUF), (SO_SNDBUFFORCE, socket.SO_SNDBUF)):
             if not self._set(socket.SOL_SOCKET, forced, BUFFER_BYTES):
                 self._set(socket.SOL_SOCKET, plain, BUFFER_BYTES)
-        self._coalesces = self._set(SOL_UDP, UDP_GRO, 1)
+        self._set(SOL_UDP, UDP_GRO, 1)
         self._segments = True  # until a route refuses segmented sends
         self._full_until_us: int | None = None  # when this call to `send` stops waiting; None: it has not waited yet
         self._rows = np.empty((RECEIVE_MESSAGES, RECEIVE_BYTES), np.uint8)

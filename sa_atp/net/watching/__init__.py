@@ -1,4 +1,4 @@
-"""What processes tell of themselves to whoever looks: `sa-atp watch`, and Prometheus. (docs/watching.md)
+"""Reports of processes on themselves, for whoever looks: `sa-atp watch`, and Prometheus. (docs/watching.md)
 
     states    the records: a parameter server with its jobs, a switch, a rank's connection
     door      how a process tells: a Unix socket of its user, and a thread that waits there

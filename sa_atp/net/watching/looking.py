@@ -35,12 +35,12 @@ class Cluster(Struct, frozen=True, kw_only=True):
     connections: list[ConnectionState] = field(default_factory=list)
 
     def connection(self, job: JobState, rank: int) -> ConnectionState | None:
-        """What a rank tells of itself."""
+        """Finds a rank's own report; None: there is none."""
         wanted = (job.number, job.epoch, rank)
         return next((each for each in self.connections if (each.job, each.epoch, each.rank) == wanted), None)
 
     def rank(self, connection: ConnectionState) -> RankState | None:
-        """What the parameter server tells of a rank."""
+        """Finds the parameter server's report on a rank; None: there is none."""
         jobs = self.server.jobs if self.server is not None else ()
         wanted = connection.job, connection.epoch
         ranks = [rank for job in jobs if (job.number, job.epoch) == wanted for rank in job.ranks]
@@ -87,7 +87,7 @@ def look(*, server: Address | None = None, children_of: int | None = None) -> Vi
 
 
 def read_doors() -> list[Told]:
-    """What all of this user's processes tell. The doors of processes that were killed are removed."""
+    """Reads the reports of all of this user's processes. The doors of processes that were killed are removed."""
     place = door.folder()
     if place is None or not door.is_own(place):
         return []

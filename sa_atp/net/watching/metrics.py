@@ -1,4 +1,4 @@
-"""What was seen as metrics for Prometheus, in its text format. (docs/watching.md)
+"""Reports of processes as metrics for Prometheus, in its text format. (docs/watching.md)
 
 The client `prometheus-client` makes the text and serves it (extra `metrics`); here is which metrics there are.
 """

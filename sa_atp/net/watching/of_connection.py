@@ -9,7 +9,10 @@ from sa_atp.protocol.rank.worker import Worker
 
 
 def of_connection(worker: Worker, helping: Helping, connected_us: int, *, shares_memory: bool) -> ConnectionState:
-    """Args: connected_us: since when it has been connected, as a length of time. Called between turns of its loop."""
+    """Makes the record of a connection; called between turns of its loop.
+
+    Args: connected_us: for how long it has been connected.
+    """
     member, waits = worker.membership, worker.waits
     return ConnectionState(
         server="{}:{}".format(*member.server_address),
@@ -20,9 +23,9 @@ def of_connection(worker: Worker, helping: Helping, connected_us: int, *, shares
         process=os.getpid(),
         parent=door.parent(),
         connected_us=connected_us,
-        steps=worker.begun if member.seats else waits.counted,
-        sums=worker.begun,
-        is_waiting=worker.is_waiting,
+        steps=worker.collectives.begun if member.seats else waits.counted,
+        sums=worker.collectives.begun,
+        is_waiting=worker.collectives.is_waiting,
         helps=helping.helps_rank,
         helped=helping.helped,
         waited_us=waits.waited_us,

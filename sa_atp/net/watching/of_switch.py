@@ -16,7 +16,7 @@ OPEN = "slot_live"  # of a slot: whether its sum is not complete
 
 
 def of_switch(loop: SwitchLoop, grpc: str) -> SwitchState:
-    """Args: grpc: its P4Runtime address. Called in its loop."""
+    """Makes the record of a switch; called in its loop. Args: grpc: its P4Runtime address."""
     arrived, left, unattached = loop.packet_counts()
     pipeline = loop.device.pipeline
     slots, slots_open, events = (0, 0, {}) if pipeline is None else _of_program(pipeline)

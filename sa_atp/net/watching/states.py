@@ -46,7 +46,7 @@ class JobState(Struct, frozen=True, kw_only=True):
     slots: int
     """Slots of each switch that it may use; 0: not known."""
     verdict: str
-    """What it waits for, in a sentence."""
+    """A sentence about what the job waits for."""
     is_stuck: bool
     waited_for: list[int]
     """The ranks that it waits for; empty: none, or no rank is the cause."""
@@ -55,7 +55,7 @@ class JobState(Struct, frozen=True, kw_only=True):
     sums: int = 0
     """Sums for which the waits of all ranks were compared."""
     slow: str = ""
-    """Which ranks were slow, and at what, in a sentence; empty: nothing is known of it."""
+    """A sentence about which ranks were slow, and at what; empty: nothing is known of it."""
     ranks: list[RankState] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     """The parameter server's counters. (protocol section 8)"""

@@ -1,4 +1,4 @@
-"""What follows from what was seen: rates between two looks, and for whom a job waits at the moment."""
+"""Conclusions from reports: rates between two looks, and for whom a job waits at the moment."""
 
 from dataclasses import dataclass
 
@@ -38,7 +38,7 @@ def pace(now: ConnectionState, before: ConnectionState | None) -> Pace:
 
 
 def connection_in(view: View | None, wanted: ConnectionState) -> ConnectionState | None:
-    """The same connection in another look."""
+    """Finds the connection in another look; None: it was not there."""
     found = (each for cluster in (view.clusters if view is not None else ()) for each in cluster.connections)
     key = _key(wanted)
     return next((each for each in found if _key(each) == key), None)
@@ -63,7 +63,7 @@ def packets_a_second(now: SwitchState, before: View | None) -> float:
 
 
 def activity(job: JobState, rank: RankState, connection: ConnectionState | None) -> str:
-    """What a rank does, in a word or two. Args: connection: what it tells itself, which is newer."""
+    """Says in a word or two what a rank does. Args: connection: what it tells itself, which is newer."""
     if rank.has_left:
         return "has left"
     if job.state != RUNNING:
@@ -80,7 +80,7 @@ def _is_waiting(rank: RankState, connection: ConnectionState | None) -> bool:
 
 
 def waiting_for(cluster: Cluster, job: JobState) -> str:
-    """For whom a job waits at the moment, and why, in a sentence."""
+    """Says in a sentence for whom a job waits at the moment, and why."""
     if job.state != RUNNING or job.is_stuck:
         return job.verdict
     there = [(rank, cluster.connection(job, rank.rank)) for rank in job.ranks if not rank.has_left]

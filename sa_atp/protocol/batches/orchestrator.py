@@ -17,7 +17,6 @@ from sa_atp.protocol.batches.speed import MovingSpeed, Speed, SpeedModel
 LEAST_MEASUREMENTS = 3  # of each worker, before sizes change: one may be an outlier
 LEAST_GAIN = 0.02  # share of the makespan; new sizes cost something, if only caches
 ERRORS = 3.0  # standard errors that a gain must exceed
-SLOW = 1.2  # a worker that takes so many times the median worker's time is a static straggler
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,7 @@ class Orchestrator:
         return self.decide_once(tuple(step), lambda: step)
 
     def decide_once(self, name: Hashable, measurements: Callable[[], Sequence[Measured | None]]) -> tuple[int, ...]:
-        """As `decide`, computed once for all orchestrators of this process.
+        """Decides as `decide` does, computed once for all orchestrators of this process.
 
         Args: name: identifies the measurements; measurements: returns them, called if no other rank has decided yet.
         """
@@ -156,33 +155,6 @@ class Orchestrator:
     def speeds(self) -> list[Speed | None]:
         """Speed of each worker; None: not measured."""
         return [model.speed for model in self._models]
-
-    @property
-    def expected_s(self) -> float | None:
-        """When the last worker should be done with the current sizes; None: not all speeds are known."""
-        speeds = self.speeds
-        return None if None in speeds else self._makespan_s([s for s in speeds if s is not None], self.sizes)
-
-    @property
-    def static_stragglers(self) -> list[int]:
-        """Workers that are clearly slower than the median worker; they get smaller batches."""
-        speeds = self.speeds
-        if None in speeds:
-            return []
-        equal = max(1, self.batch // self.workers)
-        times = [speed.seconds(equal) for speed in speeds if speed is not None]
-        median = sorted(times)[(self.workers - 1) // 2]
-        return [worker for worker, seconds in enumerate(times) if seconds > SLOW * median]
-
-    @property
-    def dynamic_stragglers(self) -> list[int]:
-        """Workers that were clearly slower than usual when last measured; batch sizes do not follow that."""
-        return [worker for worker, model in enumerate(self._models) if model.is_slow_now]
-
-    @property
-    def slow_shares(self) -> list[float]:
-        """For each worker, the share of remembered steps in which it was slower than usual."""
-        return [model.slow_share for model in self._models]
 
     # --- the program --------------------------------------------------------------------------------------------------
 

@@ -1,10 +1,9 @@
 """The integer program of batch sizes: min max_i (c_i + t_i(b_i)) subject to sum b_i = B and low_i <= b_i <= high_i.
 
-Two methods solve it. `solve` hands out samples in the order in which they would be done: all that are done before some
+`solve` hands out samples in the order in which they would be done: all that are done before some
 time, which is found by bisection, then one by one from a heap. t_i never falls with b_i, so the worker that would
 finish the next unit first should have it: exchanging two units cannot reduce the makespan. It is exact in floating
-point, and takes microseconds. `solve_highs` gives the program to HiGHS (Q. Huangfu, J. Hall 2018); its tolerance is
-1e-6 of the time. Tests compare the two with each other, and both with exhaustive search.
+point, and takes microseconds. Tests compare it with HiGHS (Q. Huangfu, J. Hall 2018), and with exhaustive search.
 """
 
 import heapq
@@ -12,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.protocol.batches.speed import Speed
 
 BISECTIONS = 100  # the heap does the rest, however much that is
@@ -28,7 +27,7 @@ class Share:
     high: int
     """The most samples that it may have, given its memory."""
     offset_s: float = 0.0
-    """c_i: seconds of its step besides computing."""
+    """The c_i of the program: seconds of the worker's step besides computing."""
 
     def finish_s(self, samples: int) -> float:
         return self.offset_s + self.speed.seconds(samples)
@@ -116,54 +115,3 @@ def _done_by(level_s: float, share: Share, low: int, high: int, granularity: int
     while units < high and share.finish_s(granularity * (units + 1)) <= level_s:
         units += 1
     return units
-
-
-def solve_highs(shares: Sequence[Share], batch: int, granularity: int = 1) -> tuple[int, ...]:
-    """Solves the same problem as `solve`, as a mixed-integer linear program, with HiGHS.
-
-    Variables are the units u_i, whether a worker has any (z_i: without samples no fixed cost), and the makespan T.
-
-    Returns: sizes that are optimal to 1e-6; others than those of `solve` where several are.
-    Raises: UserError: no sizes fit the bounds; MissingPartError: SciPy is not installed.
-    """
-    try:
-        import numpy as np
-        from scipy.optimize import Bounds, LinearConstraint, milp
-    except ImportError:
-        from sa_atp.basics import needs
-
-        raise MissingPartError(f"HiGHS comes with SciPy: {needs.how_to_install('scipy')}") from None
-    bounds = check([(share.low, share.high) for share in shares], batch, granularity)
-    n = len(shares)
-    lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
-    # Times in units of the makespan of equal shares: tolerances are absolute.
-    unit_s = max(s.finish_s(max(1, batch // n)) for s in shares)
-    lines, least = [], []
-    for i, share in enumerate(shares):  # T - alpha_i m u_i - beta_i z_i >= c_i
-        row = np.zeros(2 * n + 1)
-        row[i] = -share.speed.alpha_s * granularity / unit_s
-        row[n + i] = -share.speed.beta_s / unit_s
-        row[-1] = 1.0
-        lines.append(row)
-        least.append(share.offset_s / unit_s)
-    for i in range(n):  # high_i z_i - u_i >= 0
-        row = np.zeros(2 * n + 1)
-        row[i], row[n + i] = -1.0, max(1.0, highs[i])
-        lines.append(row)
-        least.append(0.0)
-    everything = np.zeros(2 * n + 1)
-    everything[:n] = 1.0
-    wanted = batch // granularity
-    found = milp(
-        c=np.eye(2 * n + 1)[-1],
-        integrality=[1] * (2 * n) + [0],
-        bounds=Bounds([*lows, *[0.0] * n, 0.0], [*highs, *[1.0] * n, np.inf]),
-        constraints=[
-            LinearConstraint(np.array(lines), np.array(least), np.inf),
-            LinearConstraint(everything, wanted, wanted),
-        ],
-        options={"mip_rel_gap": 0.0},
-    )
-    if not found.success:
-        raise SaAtpError(f"HiGHS found no batch sizes: {found.message}")
-    return tuple(granularity * round(units) for units in found.x[:n])

@@ -48,8 +48,6 @@ class SpeedModel:
         if window < 2 * PERSISTENT + 1:
             raise UserError(f"window = {window}: expected {2 * PERSISTENT + 1} or more")
         self.prior_beta_s = prior_beta_s
-        self.drifts = 0
-        """How often the speed has changed for good."""
         self._points: deque[tuple[int, float]] = deque(maxlen=window)
         self._speed: Speed | None = None
         self._sigma = 0.0
@@ -68,7 +66,6 @@ class SpeedModel:
         self._points.append((samples, seconds))
         self._fit()
         if self._has_drifted():
-            self.drifts += 1
             for _ in range(len(self._points) - PERSISTENT):
                 self._points.popleft()
             self._fit()
@@ -82,17 +79,6 @@ class SpeedModel:
     def speed(self) -> Speed | None:
         """The fit; None before anything was measured."""
         return self._speed
-
-    @property
-    def is_slow_now(self) -> bool:
-        """Whether the worker is a dynamic straggler: its newest measurement is clearly longer than its model says."""
-        return bool(self._points) and self._residual(*self._points[-1]) > self._limit(OUTLIER, OUTLIER_SIGMAS)
-
-    @property
-    def slow_share(self) -> float:
-        """Share of the kept measurements, 0 to 1, that were clearly longer than the model says."""
-        limit = self._limit(OUTLIER, OUTLIER_SIGMAS)
-        return sum(self._residual(b, t) > limit for b, t in self._points) / max(1, len(self._points))
 
     def _residual(self, samples: int, seconds: float) -> float:
         """Relative difference of a measurement from the model; more than 0: it took longer."""

@@ -8,7 +8,10 @@ LATE_US = 1_000_000  # a timer that is later than this is not explained by a bus
 
 
 def stood_still_us(due_us: int | None, now_us: int) -> int:
-    """For how long this process has not run. Args: due_us: when its next timer was due; None: it had none."""
+    """Returns for how long, in microseconds, this process has not run; 0: it has.
+
+    Args: due_us: when its next timer was due; None: it had none.
+    """
     late_us = 0 if due_us is None else now_us - due_us
     return late_us if late_us >= LATE_US else 0
 

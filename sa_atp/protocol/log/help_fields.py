@@ -1,4 +1,4 @@
-"""What questions and answers about help say, as fields of events: a rank and the parameter server log the same."""
+"""Questions and answers about help as fields of events: a rank and the parameter server log the same."""
 
 from typing import Any
 

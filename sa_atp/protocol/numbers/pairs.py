@@ -51,13 +51,13 @@ class PairKernels(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """What all ranks know of a sum that travels in pairs, before it begins."""
+    """The terms of a sum that travels in pairs, which all ranks know before it begins."""
 
     units: Measurements
     """float64[blocks]."""
     lanes: int
     seed: int
-    """Of rounding: contributions differ in it by their number."""
+    """Seed of rounding, to which each contribution adds its number."""
 
 
 class PairCodec:

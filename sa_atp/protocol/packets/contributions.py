@@ -76,8 +76,3 @@ class ContributionMap:
     def ranks_of(self, bits: int) -> list[int]:
         """The ranks that have at least one contribution in a bitmap."""
         return [rank for rank in range(self.world_size) if bits & self.bits_of(rank)]
-
-    def micro_batches_of(self, rank: int, bits: int) -> list[int]:
-        """The micro-batches of a rank's shard that are in a bitmap."""
-        own = bits >> self.number(rank, 0)
-        return [m for m in range(self.micro_batches) if own >> m & 1] if own else []

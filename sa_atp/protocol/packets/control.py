@@ -142,7 +142,7 @@ class Alive(Message, frozen=True, tag="alive"):
     predicted: bool = False
     """Whether its scale follows from an earlier sum with its key. (section 6.2)"""
     tag: Octet | None = None
-    """That its fragments carry; ranks with the same number and size have others if keys or scales differ."""
+    """The tag of the operation's fragments; ranks with the same number and size have others if keys or scales differ."""
     given: Bitmap = 0
     """Contributions to it that the program has handed to the transport; for the diagnosis of a stuck job."""
     held: Bitmap | None = None

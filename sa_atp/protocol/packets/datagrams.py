@@ -32,7 +32,7 @@ class Burst:
 
 
 def merged(bursts: Sequence[Burst]) -> Sequence[Burst]:
-    """The same datagrams in fewer bursts: neighbours of one address and size are copied into one."""
+    """Returns the datagrams in fewer bursts: neighbours of one address and size are copied into one."""
     if len(bursts) < 2:
         return bursts
     found: list[Burst] = []

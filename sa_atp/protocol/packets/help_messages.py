@@ -114,7 +114,7 @@ class Nothing(AboutHelp, frozen=True, kw_only=True, tag="nothing"):
 
 
 class Noted(AboutHelp, frozen=True, tag="idle"):
-    """Answers Idle."""
+    """Answers Idle: the ledger has noted that the rank has nothing left to compute."""
 
 
 HelpAnswer = Granted | Work | Nothing | Noted

@@ -1,1 +1,3 @@
-"""A rank's side of a job: `worker` is the connection, `server_link` what it says to the parameter server."""
+"""A rank's side of a job: `worker` is the connection, `collectives` what a program does with it, `server_link` what it says
+to the parameter server.
+"""

@@ -13,6 +13,7 @@ from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.pace.window_log import WindowLog
 from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
 from sa_atp.protocol.rank.sums.operations import Operations
+from sa_atp.protocol.rank.waits import Waits
 
 
 class Connection:
@@ -45,4 +46,5 @@ class Connection:
             longest_refused_us=self.limits.server_timeout_us,
         )
         self.stats = WorkerStats()
+        self.waits = Waits()
         self.events: deque[Event] = deque()

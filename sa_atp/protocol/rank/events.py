@@ -1,4 +1,4 @@
-"""What a worker's connection is told, counts and reports: its limits, counters and events."""
+"""Limits, counters and events of a worker's connection."""
 
 from dataclasses import dataclass, fields
 
@@ -31,15 +31,15 @@ class WorkerStats:
     results: int = 0
     """Fragments whose sum arrived."""
     results_from_server: int = 0
-    """... of which the parameter server finished the sum: the slot was taken, or handed over."""
+    """Results of sums that the parameter server finished, because the slot was taken, or handed over."""
     results_fetched: int = 0
-    """... of which the parameter server sent a stored copy."""
+    """Results of which the parameter server sent a stored copy."""
     duplicates: int = 0
     congested: int = 0
     lost_by_order: int = 0
     """Fragments given up because later ones were complete."""
     lost_by_probe: int = 0
-    """... because the switch, when asked, did not have them."""
+    """Fragments counted as lost because an answer of the switch showed that it did not have them."""
     probes: int = 0
     probe_replies: int = 0
     malformed: int = 0
@@ -66,7 +66,7 @@ class WaitingFor:
     operation: int
     missing_bits: int
     progress: SendProgress
-    """Of our own fragments."""
+    """How far our own fragments were, when the answer came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Revoked:
 
     step: int
     held: int
-    """What it thinks that we hold; 0: that is not known."""
+    """Number of our own micro-batches that the parameter server leaves us; 0: that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,6 @@ from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import Answer, Failed, Revoked
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
-from sa_atp.protocol.rank.waits import Waits
 
 REQUEST_TIMEOUT_US = 5_000_000
 LEAVE_TIMEOUT_US = 2_000_000  # who leaves does not wait for a parameter server that has been silent for so long
@@ -48,13 +47,11 @@ class ServerLink:
         self.error: TransportError | None = None
         """Why the connection has ended."""
         self.giving_up: failures.Reportable | None = None
-        """What the parameter server is asked to tell all."""
+        """The error that the parameter server is asked to tell all ranks; None: there is none."""
         self.alive_at_us = now_us
         """When the next sign of life is due."""
         self.said_place = 0
         """How far we were when we last told."""
-        self.waits = Waits()
-        """What the next sign of life says of sums that are done."""
         self.tell_after = min(TELL_VALUES, horizon(lanes) * lanes // 2) // lanes
         """Fragments after which the parameter server is told that they are done, before it drops what follows."""
         self.requests = requests
@@ -62,7 +59,7 @@ class ServerLink:
         requests.job, requests.epoch = self._membership.job, self._membership.epoch
         self._operations, self._leaf = connection.operations, connection.leaf
         self._recovery, self._fetching = recovery, fetching
-        self._stats, self._events = connection.stats, connection.events
+        self._stats, self._events, self._waits = connection.stats, connection.events, connection.waits
         self._step = -1  # the newest that we have asked about
         self._of_step: set[int] = set()  # numbers of the questions about it that are not answered
         self._heard_us = now_us
@@ -97,7 +94,7 @@ class ServerLink:
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
         self._log(Leaving(self._operations.oldest_seq()))
-        if self.waits and self._operations.oldest is None:
+        if self._waits and self._operations.oldest is None:
             self._say_alive(now_us)  # nobody will say it later
         self._leaving = self.requests.ask(Leave(oldest=self._operations.oldest_seq()), now_us, timeout_us=timeout_us)
         return self._leaving
@@ -125,7 +122,7 @@ class ServerLink:
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed, ahead=ahead):
                 if ahead is not None:
-                    self._operations.are_complete(ahead)
+                    self._operations.note_complete(ahead)
                 # true whichever sign of life it answers: on a long way several are under way
                 self._fetching.forget_passed(passed)
                 self.requests.set_deadline(self._leaving, min(now_us + LEAVE_TIMEOUT_US, self._leave_by_us))
@@ -244,7 +241,7 @@ class ServerLink:
         first = self._operations.oldest
         oldest = self._operations.oldest_seq()
         if first is None:
-            return Alive(oldest=oldest, waits=self.waits.take())
+            return Alive(oldest=oldest, waits=self._waits.take())
         return Alive(
             oldest=oldest,
             waiting=True,
@@ -255,5 +252,5 @@ class ServerLink:
             tag=first.tag,
             given=functools.reduce(operator.or_, (group.given_bits for group in first.groups), 0),
             held=first.held_bits,
-            waits=self.waits.take(),
+            waits=self._waits.take(),
         )

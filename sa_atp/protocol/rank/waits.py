@@ -20,12 +20,12 @@ class Waits:
         self._step = 1  # every so many are kept
         self._kept: dict[int, Wait] = {}  # by number of the sum
 
-    def done(self, operation: int, sending: Sequence[tuple[int, int]], round_trip_us: int, now_us: int) -> None:
+    def note_done(self, operation: int, sending: Sequence[tuple[int, int]], round_trip_us: int, now_us: int) -> None:
         """Notes that a sum is done.
 
         Args:
             operation: its number in the job.
-            sending: times between which our contribution left, see Worker.sending; empty: other ranks have sent it.
+            sending: times between which our contribution left, see Collectives.sending; empty: other ranks have sent it.
             round_trip_us: the smoothed round trip to the switch.
         """
         number = self.counted

@@ -1,8 +1,8 @@
-"""A worker's connection: contributions out, sums in. (protocol section 5)
+"""A worker's connection as packets and time see it: contributions out, sums in. (protocol section 5)
 
 It looks at what arrives and gives it to whom it concerns: results to receiving.py, answers to probes to recovery.py, and
-messages of the parameter server to server_link.py. Which operations there are is in operations.py, what leaves when in
-sending.py, and how long is too long in probe_timer.py. It knows neither sockets nor clocks.
+messages of the parameter server to server_link.py. What a program does with the connection is in collectives.py, what
+leaves when in sending.py, and how long is too long in probe_timer.py. It knows neither sockets nor clocks.
 """
 
 import itertools
@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Addends, ByteRows, Headers, Integers
+from sa_atp.basics.arrays import ByteRows, Headers
 from sa_atp.protocol.job.errors import (
     NarrowPathError,
     OperationTimeoutError,
@@ -22,11 +22,12 @@ from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.log.event import Log, nobody
-from sa_atp.protocol.log.rank_events import Contributed, Led, Silence, StoodStill, Streamed, SumBegun
+from sa_atp.protocol.log.rank_events import Led, Silence, StoodStill, Streamed
 from sa_atp.protocol.packets.control import MalformedError, Request, decode_reply
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
+from sa_atp.protocol.rank.collectives import Collectives
 from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.connection import Connection
@@ -34,13 +35,10 @@ from sa_atp.protocol.rank.events import Event, WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.sending import MAX_BURST, Sender
 from sa_atp.protocol.rank.recovery.fetching import Fetching
+from sa_atp.protocol.rank.recovery.probing import Prober
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.server_link import ServerLink
-from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
-from sa_atp.protocol.rank.sums.operation import Operation
-from sa_atp.protocol.rank.sums.part_group import PartGroup
 from sa_atp.protocol.rank.sums.under_way import gather_at_most
-from sa_atp.protocol.rank.waits import Waits
 
 TIMEOUTS_BEFORE_FETCH = 2  # unanswered waits before the parameter server is asked for results
 MOST_DESCRIBED = 8  # operations of which people are told; the others wait for these
@@ -68,64 +66,31 @@ class Worker:
         self._log = log
         self.membership, self.limits, self.stats = membership, connection.limits, connection.stats
         self.round_trip, self.window = connection.round_trip, connection.window
-        self._operations, self._leaf = connection.operations, connection.leaf
+        self._operations = connection.operations
         self._probe_timer, self._events = connection.probe_timer, connection.events
-        self._common = connection.common
+        self.waits = connection.waits
         requests = Requests(first_number=first_request)
-        self._recovery = Recovery(connection)
+        self._prober = Prober(connection)
+        self._recovery = Recovery(connection, self._prober)
         self._fetching = Fetching(membership, lambda: requests.answer_us, log)
-        self._receiver = Receiver(connection, self._recovery, self._fetching)
-        self._sender = Sender(connection, self._recovery)
-        common = self._common
+        self._receiver = Receiver(connection, self._prober, self._fetching)
+        self._sender = Sender(connection, self._prober, self._recovery)
+        common = connection.common
         self._steady = None
         if common is not None and not membership.scatters:  # what is scattered is taken by the rules
-            self._steady = Steady(connection, self._recovery, self._receiver, common)
+            self._steady = Steady(connection, self._prober, self._receiver, common)
         self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
         bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()
         self._result_sizes = (self._size_of(Kind.RESULT), *bare)
-        self._to_probe: list[int] = []  # operations that are asked for behind what is sent next
+        self.collectives = Collectives(connection, self._prober, self._fetching, self._receiver, self._steady)
+        """The operations that a program begins over the connection, contributes to, and takes."""
 
     @property
     def error(self) -> TransportError | None:
         """Why the connection has ended; None: it has not."""
         return self._server.error
 
-    # --- operations ---------------------------------------------------------------------------------------------------
-
-    def begin(self, values: int, key: object | None, now_us: int, scale: float = 1.0, *, whole: bool = False) -> int:
-        """Starts an operation; every rank must start the same ones in the same order.
-
-        Args:
-            values: length of the tensor.
-            key: names the tensor from step to step, so that its scale can be predicted; None: it is gathered.
-            scale: by which the program multiplies the sum; all ranks must say the same.
-            whole: whether the values are whole numbers, int32, whose sum is exact as long as it is below 2**30.
-
-        Returns: the operation's number, for `contribute`.
-        """
-        if self._operations.oldest is None:
-            self._leaf.set_begun(False)  # what was known was of another step
-        index, first_seq = self._operations.begin(values, key, scale, whole=whole)
-        if self._log is not nobody:  # a key's text is the program's to make
-            self._log(SumBegun(index, values, None if key is None else str(key)))
-        self._after_begin(first_seq, now_us)
-        return index
-
-    def begin_gather(self, words: int, name: object, now_us: int) -> int:
-        """Starts an all-gather, an operation as `begin` does. (section 5.10)
-
-        Args: words: length of each rank's part; name: all ranks must say the same.
-        Returns: the operation's number, for `contribute_part`.
-        """
-        index, first_seq = self._operations.begin_gather(words, name)
-        self._log(SumBegun(index, words * self.membership.world_size, None))
-        self._after_begin(first_seq, now_us)
-        return index
-
-    def _after_begin(self, first_seq: int, now_us: int) -> None:
-        self._open_waiting(now_us)
-        if self._receiver.on_begun(first_seq):
-            self._fetching.ask(self._operations.active(), now_us)
+    # --- settings -----------------------------------------------------------------------------------------------------
 
     def limit_operations(self, timeout_us: int) -> None:
         """Sets for how long an operation may make no progress before it fails."""
@@ -141,110 +106,6 @@ class Worker:
     def hold_window(self, results_bytes: int) -> None:
         """Has no more fragments on the way than results fit into so many bytes."""
         self.window.hold(results_bytes // self._size_of(Kind.DATA))
-
-    def contribute(
-        self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False
-    ) -> None:
-        """Adds values to an operation. Args: see ContributionGroup; the arrays must stay as they are until it is done."""
-        plan = self._operations.plan_of(operation)
-        if plan is None:
-            return  # done already: others have sent these contributions
-        group = ContributionGroup(
-            plan,
-            bits,
-            [plan.laid_out(part) for part in parts],
-            self._operations.contributions,
-            on_behalf=on_behalf,
-            under_way=self._operations.under_way,
-        )
-        group.bypass_leaf = self._leaf.applies_to(bits, on_behalf=on_behalf)
-        self._add(operation, group, now_us)
-
-    def contribute_part(self, operation: int, part: Integers, now_us: int) -> None:
-        """Gives this rank's part to an all-gather. Args: part: int32[words], see PartGroup; it must stay as it is until the
-        operation is done.
-        """
-        plan, member = self._operations.plan_of(operation), self.membership
-        assert plan is not None  # it is not done without this part
-        own = member.bits_of(member.rank)
-        under_way = self._operations.under_way
-        self._add(
-            operation, PartGroup(plan, member.rank, member.world_size, part, member.fan_in, own, under_way), now_us
-        )
-
-    def _add(self, operation: int, group: ContributionGroup, now_us: int) -> None:
-        group.sending.append((now_us, now_us))
-        self._probe_timer.on_values(now_us)
-        if self._log is not nobody:
-            bits = group.given_bits
-            self._log(Contributed(operation, hex(bits), self._ranks_of(bits), group.on_behalf, group.bypass_leaf))
-        self._operations.add(operation, group)
-
-    def probe(self, operation: int) -> None:
-        """Asks what the switch holds of an operation's oldest fragment, without waiting for silence, and behind what can be
-        sent of it now.
-
-        The answer comes as a WaitingFor event, if all of our own contributions are there and others are missing.
-        """
-        self._to_probe.append(operation)
-
-    def sending(self, operation: int) -> tuple[tuple[int, int], ...]:
-        """Returns the times from which, and until which, our first contribution to an operation left for the first time.
-
-        Nothing that was sent again is in it, nor what was waited for other workers in between (`Contribution.on_sent`).
-        """
-        groups = self._operations[operation].groups
-        return tuple(groups[0].sending) if groups else ()
-
-    def sent_share(self, operation: int) -> float:
-        """How much of our first contribution to an operation has left: others may have done the rest."""
-        groups = self._operations[operation].groups
-        return groups[0].sent_share if groups else 0.0
-
-    def note_wait(self, operation: int, sending: Sequence[tuple[int, int]], now_us: int) -> None:
-        """Tells the parameter server how long we waited for a done operation. (section 7.7) Args: sending: see there."""
-        self._server.waits.done(operation, sending, self.round_trip.smoothed_us, now_us)
-
-    @property
-    def waits(self) -> Waits:
-        """How long we waited for sums that are measured."""
-        return self._server.waits
-
-    @property
-    def begun(self) -> int:
-        """Operations begun so far."""
-        return self._operations.begun
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether operations are under way."""
-        return self._operations.oldest is not None
-
-    def overtaken(self) -> list[int]:
-        """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
-        contributed nothing.
-        """
-        return [
-            operation.index
-            for operation in self._operations.active()
-            if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
-        ]
-
-    def result(self, operation: int, out: Addends, factor: float = 1.0) -> Operation:
-        """Writes the sums of an operation that is done, multiplied by a factor.
-
-        Args: out: float32[values]; int32[values] for whole numbers; uint8[ranks, bytes of a part] for an all-gather.
-        """
-        write = None if self._common is None else self._common.write_values
-        done = self._operations.take(operation, out, factor, write)
-        self._fetching.keep(done)
-        if self._steady is not None:
-            self._steady.forget(done)
-        return done
-
-    def _open_waiting(self, now_us: int) -> None:
-        if self._operations.open_waiting():
-            self._probe_timer.on_progress(now_us)
 
     # --- receiving ----------------------------------------------------------------------------------------------------
 
@@ -317,13 +178,8 @@ class Worker:
             self.stats.malformed += 1
 
     def _log_lead(self, lead: WaitingFor) -> None:
-        ranks = self._ranks_of(lead.missing_bits)
+        ranks = self.membership.map.ranks_of(lead.missing_bits)
         self._log(Led(lead.operation, hex(lead.missing_bits), ranks, lead.progress.pending))
-
-    def _ranks_of(self, bits: int) -> list[int]:
-        """Ranks to which these contributions belong."""
-        known = self.membership.map
-        return [rank for rank in range(known.world_size) if known.bits_of(rank) & bits]
 
     def _on_results(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         self._receiver.take(head, packets, now_us)
@@ -376,8 +232,8 @@ class Worker:
         """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
         due_us = self._server.next_timer_us()
         if (
-            self._steady is None or self._server.error is not None or self._server.giving_up is not None or self._to_probe
-            or self._events or self._fetching.packets or due_us <= now_us
+            self._steady is None or self._server.error is not None or self._server.giving_up is not None
+            or self.collectives.to_probe or self._events or self._fetching.packets or due_us <= now_us
             or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
         ):  # fmt: skip
             return None
@@ -444,7 +300,7 @@ class Worker:
             self._fetching.ask(active, now_us)
         if self._probe_timer.is_over(self._awaited, now_us):
             self._log(Silence(self._probe_timer.timeouts, self._awaited))
-            self._recovery.ask_around(active, now_us)
+            self._prober.ask_around(active, now_us)
             others_go_on = self._awaited and not self._operations.under_way.in_flight
             if self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH or others_go_on:
                 # A slot can hold a fragment that is complete elsewhere, claimed anew by a late copy: it would never end.
@@ -474,13 +330,13 @@ class Worker:
 
     def may_gather(self) -> int:
         """How many datagrams may wait for us."""
-        return 0 if self._recovery.waits_for_answers else gather_at_most(self._operations.under_way)
+        return 0 if self._prober.waits_for_answers else gather_at_most(self._operations.under_way)
 
     # --- sending ------------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> ByteRows | None:
-        """Where bursts of contributions are written, see `write_over`."""
+        """The array into which bursts of contributions are written, see `write_over`."""
         return self._sender.room
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
@@ -491,7 +347,7 @@ class Worker:
         """
         has_ended = self._server.error is not None
         if self._operations.queue and not has_ended:
-            self._open_waiting(now_us)
+            self.collectives.open_waiting(now_us)
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
         if not has_ended:
@@ -500,21 +356,13 @@ class Worker:
                 self._probe_timer.on_sent(now_us)
                 out.append(burst)
         # what asks after fragments leaves behind them
-        if self._to_probe:
-            self._probe_now(now_us)
-        for packets in (self._recovery.packets, self._fetching.packets):
+        if self.collectives.to_probe:
+            self.collectives.probe_now(now_us)
+        for packets in (self._prober.packets, self._fetching.packets):
             if packets:
                 out.extend(packets)
                 packets.clear()
         return out
-
-    def _probe_now(self, now_us: int) -> None:
-        for number in self._to_probe:
-            operation = self._operations.get(number)
-            oldest = None if operation is None or operation.is_done() else operation.oldest_pending()
-            if operation is not None and oldest is not None:
-                self._recovery.ask(operation, oldest, now_us)
-        self._to_probe.clear()
 
     @property
     def has_more(self) -> bool:

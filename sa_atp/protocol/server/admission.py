@@ -212,8 +212,8 @@ class Admission:
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
-    def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None) -> None:
-        """See ParameterServer.admitted."""
+    def on_admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None) -> None:
+        """See ParameterServer.on_admitted."""
         job = self.jobs[event.number]
         if job.state is not State.ADMITTING or job.epoch != event.epoch:
             return
@@ -224,8 +224,8 @@ class Admission:
         for member in job.members.values():
             member.heard_us = now_us
 
-    def refused(self, event: Admit, reason: str, leaf: HostLeaf | None) -> None:
-        """See ParameterServer.refused."""
+    def on_refused(self, event: Admit, reason: str, leaf: HostLeaf | None) -> None:
+        """See ParameterServer.on_refused."""
         if leaf is not None:
             self._unusable[leaf] = None
             for oldest in list(self._unusable)[:-MOST_UNUSABLE]:

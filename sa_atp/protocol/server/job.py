@@ -231,7 +231,7 @@ class Job:
         return is_over and any(m.has_spoken and m.incarnation == incarnation for m in self.members.values())
 
     def missed_failure(self, incarnation: int) -> Failure | None:
-        """The failure of the newest epoch, for a member that has not even had its welcome; None: it may join the next."""
+        """Returns the newest epoch's failure to a member that has not been welcomed yet; None: it may join the next one."""
         if not self._failures:
             return None
         failure, members = self._failures[next(reversed(self._failures))]
@@ -441,7 +441,7 @@ class Job:
         return [] if any(now_us - m.heard_us <= bound_us for m in ahead) else [m.rank for m in ahead]
 
     def departed_before(self, oldest: int) -> list[int]:
-        """Ranks that left before contributing to the operation that a rank waits for."""
+        """Returns the ranks that left before they contributed to an operation. Args: oldest: its sequence number."""
         return [
             m.rank for m in self.members.values() if m.left_at is not None and serial_distance(m.left_at, oldest) >= 0
         ]

@@ -119,20 +119,20 @@ class ParameterServer:
 
     # --- the control plane --------------------------------------------------------------------------------------------
 
-    def admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
+    def on_admitted(self, event: Admit, now_us: int, leaves: Iterable[Iterable[int]] | None = None) -> None:
         """Takes the control plane's word that the switches know a job: its workers may begin.
 
         Args: leaves: the ranks below each leaf; None: not known.
         """
-        self._admission.admitted(event, now_us, leaves)
+        self._admission.on_admitted(event, now_us, leaves)
         self._lookout.begin(now_us)
 
-    def refused(self, event: Admit, reason: str, leaf: HostLeaf | None = None) -> None:
+    def on_refused(self, event: Admit, reason: str, leaf: HostLeaf | None = None) -> None:
         """Takes the control plane's word that the job could not be installed, and why.
 
         Args: leaf: the one that could not take it, which will not be used again; None: another switch could not.
         """
-        self._admission.refused(event, reason, leaf)
+        self._admission.on_refused(event, reason, leaf)
 
     def switch_restarted(self, what: str) -> None:
         """Logs that a switch had to be set up again. Args: what: description of what was found."""

@@ -148,7 +148,7 @@ class SumStore:
         return outcome
 
     def keep_stream(self, seq: int, exponent: int, tag: int, lanes: Lanes) -> bool:
-        """As `keep`, for complete sums of consecutive fragments, all of them new and none collided.
+        """Keeps, as `keep` does, complete sums of consecutive fragments, all of them new and none collided.
 
         Returns: False: they are not; nothing has changed.
         """

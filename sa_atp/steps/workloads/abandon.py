@@ -45,7 +45,7 @@ def current_stop() -> "Future[Any] | None":
 
 
 def check(stop: "Future[Any] | None" = None) -> None:
-    """Raises: Cancelled: `stop` (default: this thread's) is done."""
+    """Checks that the work is still wanted. Raises: Cancelled: `stop` (default: this thread's) is done."""
     stop = stop or _current.stop
     if stop is not None and stop.done():
         raise Cancelled

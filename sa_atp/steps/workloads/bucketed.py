@@ -30,7 +30,7 @@ class SegmentedSum:
         """float32[values]: receives the sums."""
         self.future: Future[Values] = Future()
         self.sent: list[int] = [0] * len(sums)
-        """For each segment, contributions that were handed over by `contribute_segment`, as a bitmap."""
+        """Contributions to each segment that `contribute_segment` has handed over, as bitmaps."""
         self._left = len(sums)
         self._lock = (
             threading.Lock()

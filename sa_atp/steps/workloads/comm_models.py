@@ -45,17 +45,6 @@ def parameter_shapes(model: str) -> tuple[ParameterShape, ...]:
     return tuple(ParameterShape(name, tuple(shape)) for name, shape in json.loads(text))
 
 
-def buckets(model: str, *, bucket_mb: float = 25.0) -> list[int]:
-    """Values of each bucket in which DistributedDataParallel would send the gradient, in order of sending."""
-    found, filling = [], 0
-    for parameter in reversed(parameter_shapes(model)):
-        filling += parameter.values
-        if 4 * filling >= bucket_mb * (1 << 20):
-            found.append(filling)
-            filling = 0
-    return found + [filling] * (filling > 0)
-
-
 class CommModel:
     """See step.Workload. Gradients are random, a function of (seed, step, shard, micro-batch); nothing is learned."""
 

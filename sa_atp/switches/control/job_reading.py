@@ -111,7 +111,7 @@ def _spec(job: int, present: Sequence[TableEntry], groups: dict[int, MulticastGr
         raise _Incomplete("the table addresses has no entry for the parameter server")
     server = copies[PARAMETER_SERVER_COPY]
     server_port = replicas.get(PARAMETER_SERVER_COPY)
-    if server_port is None:  # a leaf, where it is not in the group
+    if server_port is None:  # on a leaf, the parameter server is not in the group
         server_port = _server_port(present, server, up_port)
     base, count = slots_of(join)
     return JobSpec(

@@ -11,7 +11,7 @@ from sa_atp.switches.control.job_reading import InstalledJob, reconstruct
 from sa_atp.switches.control.job_tables import JobTables, slots_of_switch
 from sa_atp.switches.control.jobspec import JobSpec
 from sa_atp.switches.control.writer import Writer
-from sa_atp.switches.p4runtime.entities import CounterData, CounterEntry, MulticastGroup, TableEntry, Update, UpdateKind
+from sa_atp.switches.p4runtime.entities import CounterData, CounterEntry, MulticastGroup, TableEntry
 
 
 def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
@@ -66,7 +66,7 @@ def read_jobs(writer: Writer) -> list[InstalledJob]:
 
 
 def counters(writer: Writer, job: int) -> dict[Event, CounterData]:
-    """The counters of a job since the pipeline was pushed, or since `reset_counters`."""
+    """The counters of a job since the pipeline was pushed."""
     indices = {cell(job, event): event for event in Event}
     found = writer.read(*(CounterEntry(counter=COUNTER, index=index) for index in indices))
     return {
@@ -74,13 +74,6 @@ def counters(writer: Writer, job: int) -> dict[Event, CounterData]:
         for entry in found
         if isinstance(entry, CounterEntry) and entry.index in indices
     }
-
-
-def reset_counters(writer: Writer, job: int) -> None:
-    writer.write(
-        Update(UpdateKind.MODIFY, CounterEntry(counter=COUNTER, index=cell(job, event), counts=CounterData(0, 0)))
-        for event in Event
-    )
 
 
 def _read_tables(writer: Writer) -> list[TableEntry]:

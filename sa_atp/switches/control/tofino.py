@@ -26,7 +26,6 @@ PACKINGS: tuple[Packing, ...] = get_args(Packing)
 PIPES = 4  # a program is loaded into all of them; a chip with fewer ignores the others
 MODELS: Mapping[str, Chip] = {"tofino-model": "tofino", "tofino2-model": "tofino2"}
 """The chip of each target that is the vendor's software model."""
-STAGES = {"tofino": 12, "tofino2": 20}
 LOOP_PORTS: Mapping[Chip, int] = {"tofino": 68, "tofino2": 6}
 """The recirculation port of each chip in the program (p4src/tna/target.p4; a test compares them)."""
 

@@ -88,9 +88,6 @@ def test_a_cap_and_a_weight() -> None:
     assert network.rate(capped) == pytest.approx(5)
     assert network.rate(five) == pytest.approx((GBIT - 5) / 5)
     assert network.share(link) == pytest.approx(1)
-    network.set_cap(capped, 1e9)
-    network.settle()
-    assert network.rate(capped) == pytest.approx(GBIT / 6)
 
 
 def test_flows_without_bytes_or_links() -> None:

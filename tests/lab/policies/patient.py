@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.steps.step import Host, Stepper, StepRunner, Workload
+from sa_atp.steps.effects import Host, StepRunner, Workload
+from sa_atp.steps.step import Stepper
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -151,7 +151,6 @@ def test_all_workers_choose_the_same_sizes(orchestrators: list[Orchestrator]) ->
     known = [[(s.alpha_s, s.beta_s) for s in o.speeds if s] for o in orchestrators[-3:]]
     assert known[0] == known[1] == known[2]
     assert [alpha for alpha, _ in known[0]] == pytest.approx([0.003, 0.006, 0.015], rel=1e-3)
-    assert orchestrators[-1].static_stragglers == [2]
 
 
 @pytest.mark.needs("torch", "sklearn")

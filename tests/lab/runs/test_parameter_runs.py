@@ -19,7 +19,7 @@ from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs import tuning
 from sa_atp.lab.runs.collect import check_updates, collect
 from sa_atp.lab.runs.progress import Progress
-from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
+from sa_atp.lab.runs.records import PolicyRun, RunResult
 
 NAMES = [name for name in policies.names() if policies.find(name).family is policies.Family.PARAMETERS]
 
@@ -249,25 +249,6 @@ def test_no_gain_changes_nothing() -> None:
     rows = [[1, 1, 1, 1]] * 3
     same = plan_of(f"run.policies={NAMES}", f"job.worker_parallel_gain={rows}")
     assert [repr(run) for run in simulate(flat)] == [repr(run) for run in simulate(same)]
-
-
-def test_the_fastest_learning_rate_wins() -> None:
-    def simulate(plan: Plan) -> list[PolicyRun]:
-        """0.2 and 0.4 reach the target, 0.4 sooner; 0.8 reaches it in one of two repetitions."""
-        rate = plan.settings_of("ssp").learning_rate
-        assert plan.run.policies == ("ssp",)
-        found = []
-        for repetition in range(2):
-            run = PolicyRun("ssp", repetition)
-            good = rate in (0.2, 0.4) or (rate == 0.8 and repetition == 0)
-            run.evaluations = [Evaluation(0, 1 / rate, 1.0, 0.95 if good else 0.5)]
-            found.append(run)
-        return found
-
-    assert tuning.tune(plan_of(), "ssp", simulate) == 0.4
-    assert (
-        tuning.tune(plan_of(), "ssp", simulate, (0.05, 0.1)) == 0.05
-    )  # none gets there, none is better than the other
 
 
 def test_a_rate_is_the_policys_own_or_the_jobs() -> None:

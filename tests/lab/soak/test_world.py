@@ -16,6 +16,7 @@ from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
 from sa_atp.lab.soak.transcript import Transcript
 from sa_atp.net.session import Session
 from sa_atp.protocol.job.errors import TransportError, WorkerLostError
+from sa_atp.protocol.rank.collectives import Collectives
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.worker import Worker
@@ -153,14 +154,14 @@ def test_a_switch_that_adds_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_rank_that_has_another_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = Worker.result
+    take = Collectives.take
 
-    def other(self: Worker, operation: int, out: Any, *arguments: Any) -> Any:
-        done = result(self, operation, out, *arguments)
-        out[0] += np.float32(self.membership.rank == 2)
+    def other(self: Collectives, operation: int, out: Any, *arguments: Any) -> Any:
+        done = take(self, operation, out, *arguments)
+        out[0] += np.float32(self._member.rank == 2)
         return done
 
-    monkeypatch.setattr(Worker, "result", other)
+    monkeypatch.setattr(Collectives, "take", other)
     assert "its values differ from another rank's" in broken(small()).detail
 
 

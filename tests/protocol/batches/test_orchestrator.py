@@ -50,7 +50,6 @@ def test_nothing_changes_before_everybody_was_measured() -> None:
         assert orchestrator.sizes == (32, 32), n
         orchestrator.decide([None, Measured(32, 0.3)])
     assert orchestrator.sizes == (48, 16)
-    assert orchestrator.static_stragglers == [1]
 
 
 def test_the_same_on_every_rank() -> None:
@@ -80,7 +79,7 @@ def test_a_gain_smaller_than_asked_for_is_left() -> None:
     assert eager.sizes == (101, 99)
 
 
-def test_dynamic_stragglers_are_told_from_static_ones() -> None:
+def test_dynamic_stragglers_change_no_sizes() -> None:
     speeds = [Speed(0.003), Speed(0.003), Speed(0.012)]
     orchestrator = Orchestrator(3, 90)
     rng = random.Random(2)
@@ -88,13 +87,10 @@ def test_dynamic_stragglers_are_told_from_static_ones() -> None:
         step(orchestrator, speeds)
     sizes = orchestrator.sizes
     assert sizes == (40, 40, 10)
-    assert orchestrator.static_stragglers == [2]
     for _ in range(20):  # a different one is slow in each step
         slow = rng.randrange(3)
         step(orchestrator, speeds, {slow: 5.0})
-        assert orchestrator.dynamic_stragglers == [slow]
         assert orchestrator.sizes == sizes
-    assert all(share > 0.0 for share in orchestrator.slow_shares)
 
 
 def test_drift_is_followed() -> None:
@@ -105,8 +101,6 @@ def test_drift_is_followed() -> None:
     for _ in range(PERSISTENT):
         step(orchestrator, [Speed(0.002), Speed(0.004)])
     assert orchestrator.sizes == (80, 40)
-    assert orchestrator.static_stragglers == [1]
-    assert orchestrator.expected_s == pytest.approx(0.16)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from sa_atp.protocol.rank.events import WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
 from sa_atp.protocol.rank.recovery.asking import is_lossy
-from sa_atp.protocol.rank.recovery.recovery import MAX_QUESTIONS, Recovery
+from sa_atp.protocol.rank.recovery.probing import MAX_QUESTIONS, Prober
+from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.worker import Worker
@@ -41,7 +42,8 @@ class Asker:
         connection = Connection(member, 0, WorkerLimits(operation_timeout_us=10_000_000))
         self.stats, self.path, self.window = connection.stats, connection.round_trip, connection.window
         self.probe_timer, self.book = connection.probe_timer, connection.operations
-        self.recovery = Recovery(connection)
+        self.prober = Prober(connection)
+        self.recovery = Recovery(connection, self.prober)
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
             index, _ = self.book.begin(VALUES, None)
@@ -80,15 +82,15 @@ class Asker:
     def ask(self, local: int, now_us: int) -> Questioned:
         """Asks for a fragment of the first operation. Returns: the probe."""
         self.asked()
-        self.recovery.ask(self.operation, local, now_us)
-        (burst,) = self.recovery.packets
+        self.prober.ask(self.operation, local, now_us)
+        (burst,) = self.prober.packets
         probe: Questioned = headers(burst.data)[0]
         return probe
 
     def asked(self) -> list[int]:
         """Sequence numbers that are asked for."""
-        seqs = [int(seq) for burst in self.recovery.packets for seq in headers(burst.data)["seq"]]
-        self.recovery.packets.clear()
+        seqs = [int(seq) for burst in self.prober.packets for seq in headers(burst.data)["seq"]]
+        self.prober.packets.clear()
         return seqs
 
     def places(self) -> list[int]:
@@ -119,7 +121,7 @@ def test_a_slots_contents_show_what_is_lost(held: int, lost: set[int], asked: bo
     asker = Asker()
     asker.send(100, 1_000)
     asker.probe_timer.timeouts = 3
-    asker.recovery.ask(asker.operation, 3, 2_000)
+    asker.prober.ask(asker.operation, 3, 2_000)
     asker.asked()
     found = asker.answer(3, held, 3_000)
     assert asker.lost() == lost
@@ -141,7 +143,7 @@ def test_fragments_sent_after_the_question_are_not_lost() -> None:
     asker = Asker()
     asker.send(4, 1_000)
     asker.send(1, 2_000)
-    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
     asker.send(100, 2_001)
     asker.asked()
     asker.answer(1, 0, 3_000)
@@ -156,7 +158,7 @@ def test_only_a_worker_that_sent_before_it_asked_can_lead(sent: str, leads: bool
     asker = Asker()
     if sent == "before":
         asker.send(100, 2_000)
-    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
     if sent == "after":
         asker.send(100, 2_000)
     assert (asker.answer(1, OURS, 3_000) is not None) == leads
@@ -166,7 +168,7 @@ def test_how_far_a_leader_is_and_how_long_it_took() -> None:
     asker = Asker()
     asker.send(11, 1_000)
     asker.result(6, 12)
-    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
     found = asker.answer(1, OURS, 3_000)
     assert found is not None
     assert found.progress.pending == 5 / 11
@@ -188,13 +190,13 @@ def test_a_worker_that_may_be_helped_measures_how_long_its_contribution_takes_to
     asker = Asker(member=replace(MEMBER, help_grade=help_grade))
     asker.send(sent, 1_000_000)
     if results:
-        asker.recovery.asking.results_us = 1_000_000
-    asker.recovery.on_sent(asker.operation, DATA[sent - 1], 1_000_000)
-    asked_once = len(asker.recovery.packets)
+        asker.prober.asking.results_us = 1_000_000
+    asker.prober.on_sent(asker.operation, DATA[sent - 1], 1_000_000)
+    asked_once = len(asker.prober.packets)
     for _ in range(2):
-        asker.recovery.on_nothing_to_send(1_000_000)
-    assert len(asker.recovery.packets) == asked_once, "once is enough"
-    probes_ = [headers(burst.data)[0] for burst in asker.recovery.packets]
+        asker.prober.on_nothing_to_send(1_000_000)
+    assert len(asker.prober.packets) == asked_once, "once is enough"
+    probes_ = [headers(burst.data)[0] for burst in asker.prober.packets]
     found = [asker.answer(DATA[sent - 1], OURS, 1_005_000, question=probe) for probe in probes_]
     assert [each.progress.send_us for each in found if each is not None] == ([5_000] if asked else [])
 
@@ -202,11 +204,11 @@ def test_a_worker_that_may_be_helped_measures_how_long_its_contribution_takes_to
 def test_the_time_to_leave_is_measured_after_kernels_sent_the_end() -> None:
     asker = Asker(member=replace(MEMBER, help_grade=HelpGrade.STEAL))
     asker.send(len(DATA), 1_000_000)
-    asker.recovery.has_sent(asker.operation, DATA[-1])
+    asker.prober.take_sent(asker.operation, DATA[-1])
     assert asker.places() == []
-    asker.recovery.on_nothing_to_send(1_001_000)
+    asker.prober.on_nothing_to_send(1_001_000)
     assert asker.places() == [DATA[-1]]
-    asker.recovery.on_nothing_to_send(1_002_000)
+    asker.prober.on_nothing_to_send(1_002_000)
     assert asker.places() == []
 
 
@@ -214,7 +216,7 @@ def test_a_part_added_by_others_is_probed_in_every_fragment_once() -> None:
     """Only each fragment's slot can tell; an answer that is no news leads to no more probes."""
     asker = Asker()
     asker.send(100, 1_000)
-    asker.recovery.ask(asker.operation, 3, 20_000)
+    asker.prober.ask(asker.operation, 3, 20_000)
     asker.asked()
     asker.answer(3, 0b0001, 21_000)
     assert asker.places() == [n for n in DATA if n != 3]
@@ -232,7 +234,7 @@ def test_a_part_added_by_others_is_probed_in_every_fragment_once() -> None:
 def test_one_array_for_all_contributions_is_in_a_sum_as_a_whole() -> None:
     asker = Asker(parts=1)
     asker.send(100, 1_000)
-    asker.recovery.ask(asker.operation, 3, 2_000)
+    asker.prober.ask(asker.operation, 3, 2_000)
     asker.asked()
     asker.answer(3, 0b0001, 3_000)
     assert asker.lost() == {3}
@@ -242,8 +244,8 @@ def test_one_array_for_all_contributions_is_in_a_sum_as_a_whole() -> None:
 def test_answers_measure_the_path_unless_the_parameter_server_gave_them() -> None:
     asker = Asker()
     asker.send(100, 1_000)
-    asker.recovery.ask(asker.operation, 1, 2_000)
-    asker.recovery.ask(asker.operation, 2, 2_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
+    asker.prober.ask(asker.operation, 2, 2_000)
     asker.answer(1, OURS, 9_000, Flag.FROM_PS)
     assert asker.path.samples == 0
     asker.answer(2, OURS, 2_700)
@@ -253,7 +255,7 @@ def test_answers_measure_the_path_unless_the_parameter_server_gave_them() -> Non
 def test_an_answer_about_a_known_sum_only_measures_the_path() -> None:
     asker = Asker()
     asker.send(100, 1_000)
-    asker.recovery.ask(asker.operation, 1, 2_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
     asker.result(1, 2)
     assert asker.answer(1, 0, 2_500) is None
     assert (asker.lost(), asker.path.samples) == (set(), 1)
@@ -414,7 +416,7 @@ def test_a_later_question_also_answers_an_earlier_one() -> None:
     asker.recovery.find_losses(asker.book.active(), 50_000)
     (again,) = [
         row
-        for burst in asker.recovery.packets
+        for burst in asker.prober.packets
         for row in headers(burst.data)
         if row["seq"] == asker.operation.first_seq + 1
     ]
@@ -464,7 +466,7 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
     if known:
         asker.result(1, 4)
     asker.answer(8, OURS, 10_000, question=late)
-    assert is_lossy(asker.recovery.asking, asker.book.under_way) != known
+    assert is_lossy(asker.prober.asking, asker.book.under_way) != known
     asker.recovery.find_losses(asker.book.active(), 10_000)
     assert bool(asker.asked()) != known
     assert asker.answer(3, ALL, 50_000, Flag.FROM_PS, question=early) is None
@@ -496,7 +498,7 @@ def test_after_a_silence_the_ends_of_each_operation_are_asked_for(
             asker.send(count, 1_000, n)
     if known:
         asker.result(1, 1 + known)
-    asker.recovery.ask_around(asker.book.active(), 2_000)
+    asker.prober.ask_around(asker.book.active(), 2_000)
     assert [seq - MEMBER.first_seq for seq in sorted(asker.asked())] == asked
 
 
@@ -504,7 +506,7 @@ def test_the_questions_after_a_silence_are_bounded() -> None:
     asker = Asker(21)
     for n in range(21):
         asker.send(8, 1_000, n)
-    asker.recovery.ask_around(asker.book.active(), 2_000)
+    asker.prober.ask_around(asker.book.active(), 2_000)
     assert len(asker.asked()) == 2 * 21 < MAX_QUESTIONS
     for n in range(21):  # second groups, that have sent something else
         found = asker.book[n]
@@ -514,7 +516,7 @@ def test_the_questions_after_a_silence_are_bounded() -> None:
         found.add(more)
         more.take(1000, 100, found.plan.span, found.pending)
         more.on_sent(2, 8, 1_500, 100)
-    asker.recovery.ask_around(asker.book.active(), 3_000)
+    asker.prober.ask_around(asker.book.active(), 3_000)
     assert MAX_QUESTIONS <= len(asker.asked()) < MAX_QUESTIONS + 4
 
 
@@ -547,6 +549,12 @@ def scale_result(worker: Worker, sent: np.ndarray, now_us: int, *, epoch: int = 
     worker.receive([Burst(SWITCH, packet)], now_us)
 
 
+def contribute_ones(worker: Worker, now_us: int) -> None:
+    """Begins a sum of VALUES values, and contributes this rank's part of it."""
+    operation = worker.collectives.begin(VALUES, None, now_us)
+    worker.collectives.contribute(operation, [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+
+
 @pytest.mark.parametrize(
     ("arrives", "wait_us"),
     [
@@ -564,7 +572,9 @@ def test_a_worker_asks_after_each_probe_timer(
     worker = Worker(MEMBER, 0, first_request=1)
     worker.handle_timer(0)
     now_us = 1_000_000
-    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    worker.collectives.contribute(
+        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
+    )
     now_us += 3_000
     sent = packets(worker, now_us, Kind.DATA)
     assert len(sent) == 1
@@ -579,7 +589,7 @@ def test_a_worker_asks_after_each_probe_timer(
         assert asked["seq"].tolist() == sent["seq"].tolist()
         worker.handle_timer(now_us)
         assert not len(packets(worker, now_us, Kind.PROBE)), "twice for one silence"
-    monkeypatch.setattr(worker.round_trip, "answer", lambda _: None)  # the path stays as it is
+    monkeypatch.setattr(worker.round_trip, "time_answer", lambda _: None)  # the path stays as it is
     silent_us = now_us
     if arrives and arrives.startswith("reply"):
         reply(worker, asked, OURS if arrives == "reply: held" else 0, now_us)
@@ -596,7 +606,9 @@ def test_a_worker_asks_after_each_probe_timer(
 def test_a_result_that_is_known_ends_no_probe_timer() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
     now_us = 1_000_000
-    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    worker.collectives.contribute(
+        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
+    )
     sent = packets(worker, now_us, Kind.DATA)
     scale_result(worker, sent, now_us + 3_000)
     assert len(packets(worker, now_us + 3_000, Kind.DATA)) == 11
@@ -609,7 +621,9 @@ def test_a_result_that_is_known_ends_no_probe_timer() -> None:
 
 def test_a_worker_that_had_nothing_to_send_has_not_been_silent() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
-    worker.contribute(worker.begin(VALUES, None, 1_000_000), [np.ones(VALUES, np.float32)] * 4, OURS, 1_000_000)
+    worker.collectives.contribute(
+        worker.collectives.begin(VALUES, None, 1_000_000), [np.ones(VALUES, np.float32)] * 4, OURS, 1_000_000
+    )
     worker.handle_timer(1_000_000)
     assert not len(packets(worker, 1_000_000, Kind.PROBE))
 
@@ -617,7 +631,9 @@ def test_a_worker_that_had_nothing_to_send_has_not_been_silent() -> None:
 def test_a_worker_that_hears_nothing_asks_ever_more_rarely_and_says_so_in_the_end() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
     now_us = 1_000_000
-    worker.contribute(worker.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us)
+    worker.collectives.contribute(
+        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
+    )
     packets(worker, now_us, Kind.DATA)
     asked: list[int] = []
     while now_us < 9_000_000 and worker.error is None:

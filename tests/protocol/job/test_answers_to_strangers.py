@@ -72,9 +72,9 @@ class Server:
             if isinstance(event, Admit):
                 match self.server.jobs[event.number].name:
                     case "refused":
-                        self.server.refused(event, LONG)
+                        self.server.on_refused(event, LONG)
                     case "running" | "failed":
-                        self.server.admitted(event, self.now_us)
+                        self.server.on_admitted(event, self.now_us)
         jobs["failed"].fail(Failure(reason="lost", ranks=[0, 1], detail=LONG))
         self.epochs = {job.name: (job.number, job.epoch) for job in jobs.values()}
         self.server.transmit(self.now_us)
@@ -92,9 +92,9 @@ class Server:
                 self.server.handle_timer(self.now_us)
                 while (event := self.server.next_event()) is not None:
                     if isinstance(event, Admit) and self.server.jobs[event.number].name == "alone":
-                        self.server.admitted(event, self.now_us)
+                        self.server.on_admitted(event, self.now_us)
                     elif isinstance(event, Admit):
-                        self.server.refused(event, LONG)
+                        self.server.on_refused(event, LONG)
         return len(packet), [row.tobytes() for burst in back for row in burst.data]
 
 

@@ -186,7 +186,7 @@ def lonely() -> Worker:
         data_address=SWITCH, server_address=("127.0.0.1", 40_001), alive_every_us=200_000,
     )  # fmt: skip
     worker = Worker(member, 0, first_request=1)
-    worker.contribute(worker.begin(10, None, 0), [np.ones(10, np.float32)], 1, 0)
+    worker.collectives.contribute(worker.collectives.begin(10, None, 0), [np.ones(10, np.float32)], 1, 0)
     return worker
 
 

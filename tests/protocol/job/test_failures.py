@@ -373,7 +373,9 @@ def test_ranks_that_do_not_join_are_named(make: Callable[..., Cluster]) -> None:
 
 def test_why_a_job_is_refused_is_told_to_all(make: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make()
-    monkeypatch.setattr(cluster.world, "_install", lambda job: cluster.world.server.refused(job, "its tables are full"))
+    monkeypatch.setattr(
+        cluster.world, "_install", lambda job: cluster.world.server.on_refused(job, "its tables are full")
+    )
     workers = cluster.start_job(3)
     for error in run_until_failed(cluster, workers, 31.0):
         assert isinstance(error, RefusedError)
@@ -391,7 +393,7 @@ def test_a_control_plane_that_does_not_answer_is_named(
 
 def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make()
-    monkeypatch.setattr(cluster.world, "_install", lambda job: cluster.world.server.refused(job, "é" * 5000))
+    monkeypatch.setattr(cluster.world, "_install", lambda job: cluster.world.server.on_refused(job, "é" * 5000))
     workers = cluster.start_job(3)
     cluster.run_for(2.0)
     monkeypatch.undo()

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.twins import SERVER, SWITCH, damaged, integers, member, results_of, state, values
+from helpers.twins import SERVER, SWITCH, Counted, Twins, damaged, integers, member, results_of, values
 
 from sa_atp.basics.arrays import Addends, AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.loop.compiled import worker_kernels
@@ -20,7 +20,6 @@ from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import first_byte, headers, lanes_of, size_of
 from sa_atp.protocol.packets.spec import Kind
-from sa_atp.protocol.rank.compiled.common_case import CommonCase
 from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.sums import PAGE, SumStore
@@ -30,12 +29,11 @@ from sa_atp.protocol.server.sums import PAGE, SumStore
 def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
     rng = random.Random(seed)
     of = member(rng, seed)
-    plain, fast = Worker(of, 1, first_request=7), Worker(of, 1, first_request=7, kernels=worker_kernels())
-    both = (plain, fast)
+    twins = Twins(of)
     if rng.random() < 0.5:
-        fast.write_over()
+        twins.fast.write_over()
     now, magnitude = 1000, 1.0
-    outs: dict[int, tuple[Addends, Addends]] = {}
+    begun: dict[int, Addends] = {}
     under_way: deque[ByteRows] = deque()
     for step in range(rng.randrange(10, 60)):
         now += rng.choice((1, 100, 700, 3_000, 120_000))
@@ -48,64 +46,35 @@ def test_the_common_case_is_what_the_rules_say(seed: int) -> None:
             parts: list[Addends] = [values(rng, count, magnitude) for _ in range(number)]
             if whole:
                 parts = [integers(rng, count, number) for _ in range(number)]
-            index, same_index = (worker.begin(count, (key, count), now, whole=whole) for worker in both)
+            index, same_index = (
+                worker.collectives.begin(count, (key, count), now, whole=whole) for worker in twins.both
+            )
             assert index == same_index
-            for worker in both:
-                worker.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
-            outs[index] = (np.zeros(count, parts[0].dtype), np.zeros(count, parts[0].dtype))
-        while True:
-            budget = rng.choice((None, 5_000, 100_000))
-            sent, same = (worker.transmit(now, budget) for worker in both)
-            assert [(b.address, b.data.shape) for b in sent] == [(b.address, b.data.shape) for b in same]
-            for ours, theirs in zip(sent, same, strict=True):
-                assert np.argwhere(ours.data != theirs.data).tolist() == []
-            if not sent:
-                break
+            for worker in twins.both:
+                worker.collectives.contribute(index, parts, of.fan_in, now, on_behalf=seed % 7 == 0)
+            begun[index] = parts[0]
+        while sent := twins.transmit(now, rng.choice((None, 5_000, 100_000))):
             size = size_of(Kind.DATA, of.lanes, of.contribution_bits)
             under_way.extend(results_of(rng, burst.data) for burst in sent if burst.data.shape[1] == size)
         while under_way and rng.random() < 0.8:
             for packets in damaged(rng, under_way.popleft()):
-                source = SERVER if rng.random() < 0.1 else SWITCH
-                for worker in both:
-                    worker.receive([Burst(source, packets.copy())], now)
-                assert list(state(plain)) == list(state(fast))
-        for worker in both:
-            worker.handle_timer(now)
-        while (event := plain.next_event()) is not None:
-            assert repr(event) == repr(fast.next_event())
+                twins.receive(packets, SERVER if rng.random() < 0.1 else SWITCH, now)
+                twins.check_same()
+        twins.handle_timer(now)
+        while (event := twins.next_event()) is not None:
             if isinstance(event, OperationDone):
-                a, b = outs.pop(event.operation)
-                plain.result(event.operation, a)
-                fast.result(event.operation, b)
-                assert a.tobytes() == b.tobytes()
-        assert fast.next_event() is None
-        assert list(state(plain)) == list(state(fast))
+                twins.take(event.operation, begun.pop(event.operation))
+        twins.check_same()
 
 
 @pytest.mark.parametrize("bits", [64, 512])
 def test_most_of_an_undisturbed_sum_is_common(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the test above would compare the rules with themselves."""
-    written = taken = 0
-    write, take = CommonCase.write, CommonCase.take
-
-    def counted_write(self: CommonCase, *of: object) -> int:
-        nonlocal written
-        count = write(self, *of)  # type: ignore[arg-type]
-        written += count
-        return count
-
-    def counted_take(self: CommonCase, *of: object) -> object:
-        nonlocal taken
-        found = take(self, *of)  # type: ignore[arg-type]
-        taken += 0 if found is None else found.fresh
-        return found
-
-    monkeypatch.setattr(CommonCase, "write", counted_write)
-    monkeypatch.setattr(CommonCase, "take", counted_take)
+    counted = Counted(monkeypatch)
     of = replace(member(random.Random(1)), lanes=256, contribution_bits=bits)
     worker = Worker(of, 1, first_request=7, kernels=worker_kernels())
     count = 60 * of.lanes
-    worker.contribute(worker.begin(count, "key", 1), [np.ones(count, np.float32)], of.fan_in, 1)
+    worker.collectives.contribute(worker.collectives.begin(count, "key", 1), [np.ones(count, np.float32)], of.fan_in, 1)
     for now in range(1000, 100_000, 1000):
         for burst in worker.transmit(now):
             if burst.data.shape[1] == size_of(Kind.DATA, of.lanes, bits):
@@ -113,7 +82,7 @@ def test_most_of_an_undisturbed_sum_is_common(bits: int, monkeypatch: pytest.Mon
                 headers(results)["first"] = first_byte(Kind.RESULT)
                 worker.receive([Burst(SWITCH, results)], now)
     assert worker.next_event() == OperationDone(0)
-    assert (written, taken) == (60, 60)
+    assert (counted.written, counted.taken) == (60, 60)
 
 
 def stored(sums: SumStore, seqs: Seqs) -> list[AnyIntegers | Mask]:
@@ -162,8 +131,8 @@ class Alone:
         self.number = -1
 
     def begin(self, values: Values) -> None:
-        self.number = self.worker.begin(len(values), ("key", len(values)), self.now)
-        self.worker.contribute(self.number, [values], self.worker.membership.fan_in, self.now)
+        self.number = self.worker.collectives.begin(len(values), ("key", len(values)), self.now)
+        self.worker.collectives.contribute(self.number, [values], self.worker.membership.fan_in, self.now)
 
     def results(self) -> ByteRows:
         """What comes back for what leaves now."""

@@ -12,7 +12,7 @@ from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import POISON
 from sa_atp.protocol.packets.header import LANE
-from sa_atp.protocol.rank.sums import contribution_group
+from sa_atp.protocol.rank.sums import rounded_values
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
@@ -60,7 +60,7 @@ class Group(RuleBasedStateMachine):
         first, end = (self.plan.data_start(attempt) + f for f in self.plan.fragments_of(chunk))
         if not self.ever.isdisjoint(range(first, end)):
             return
-        self.group.may_send_chunk(attempt, chunk)
+        self.group.allow_chunk(attempt, chunk)
         self._allow(first, end)
 
     @rule(data=st.data())
@@ -68,7 +68,7 @@ class Group(RuleBasedStateMachine):
         attempt, fragment = data.draw(st.integers(0, 1)), data.draw(st.integers(0, self.plan.scale_fragments - 1))
         first = self.plan.scale_start(attempt) + fragment
         if first not in self.ever:
-            self.group.may_send_scale(attempt, fragment)
+            self.group.allow_scale(attempt, fragment)
             self._allow(first, first + 1)
 
     @precondition(lambda self: self.group.has_work)
@@ -171,7 +171,7 @@ def test_what_was_sent_again_hides_nothing_behind_it() -> None:
     group = ContributionGroup(plan, 1, [np.ones(700, np.float32)], 4, on_behalf=False, under_way=UnderWay())
     pending = np.ones(plan.span, bool)
     first = plan.data_start(0)
-    group.may_send_chunk(0, 0)
+    group.allow_chunk(0, 0)
     for now_us in (10, 20):
         ((begin, end),) = group.take(100, 4, plan.span, pending)
         group.on_sent(begin, end, now_us, ANSWER_US)
@@ -195,7 +195,7 @@ def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
         calls += 1
         return quantise(*arguments)
 
-    monkeypatch.setattr(contribution_group, "quantise", counted)
+    monkeypatch.setattr(rounded_values, "quantise", counted)
     rng = np.random.default_rng(3)
     arrays = [
         rng.choice(np.array([1.0, 1e6, np.nan], np.float32), values, p=[0.99, 0.005, 0.005]) for _ in range(parts)
@@ -203,7 +203,7 @@ def test_what_grew_out_of_its_exponent_costs_a_chunk_not_a_fragment(
     plan = Plan(values, LANES)
     group = ContributionGroup(plan, (1 << parts) - 1, arrays, 4, on_behalf=False, under_way=UnderWay())
     for chunk in range(plan.chunks):
-        group.may_send_chunk(0, chunk)
+        group.allow_chunk(0, chunk)
     for run in plan.runs(plan.data_start(0), plan.data_start(0) + plan.data_fragments):
         lanes, bits = np.empty((len(run), LANES), LANE), np.empty((len(run), 1), ">u8")
         group.write_lanes(run, 20, bits, lanes)

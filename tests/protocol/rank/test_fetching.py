@@ -56,7 +56,7 @@ class Slow:
             if coming and coming[0][0] <= now_us:
                 _, fragment = coming.pop(0)
                 operation.pending[fragment] = False
-                self.fetching.is_coming(operation.first_seq + fragment, now_us)
+                self.fetching.note_coming(operation.first_seq + fragment, now_us)
             else:
                 look_us += 20_000
             self.fetching.ask([operation], now_us)  # type: ignore[list-item]
@@ -109,7 +109,7 @@ def test_the_rest_of_a_batch_is_asked_for_behind_its_last_result() -> None:
     slow.fetching.packets.clear()
     torn.pending[[0, *range(2, FRAGMENTS)]] = False
     now_us += 400_000
-    slow.fetching.is_coming(torn.first_seq + FRAGMENTS - 1, now_us)
+    slow.fetching.note_coming(torn.first_seq + FRAGMENTS - 1, now_us)
     slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
     _, asked = decode(slow.fetching.packets[0].data[0].tobytes())
     assert (asked.first, asked.count) == (torn.first_seq + 1, 1)
@@ -129,7 +129,7 @@ def test_a_question_that_is_lost_is_repeated_when_its_answer_is_due_and_then_lef
             now_us = due_us
     assert due_us is None
     assert tries == QUICK_TRIES + 1
-    fetching.is_coming(operation.first_seq, now_us)
+    fetching.note_coming(operation.first_seq, now_us)
     assert fetching.due_us(operation) is not None, "it is there"  # type: ignore[arg-type]
     assert fetching.due_us(Missing(first_seq=5000)) is None, "of that nothing was asked for"  # type: ignore[arg-type]
 
@@ -146,7 +146,7 @@ def test_where_the_answer_has_begun_the_rest_of_it_is_not_waited_for_as_long_as_
     slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
     torn.pending[[0, *range(2, 100), *range(101, FRAGMENTS - 1)]] = False
     for fragment in (0, *range(2, 100), *range(101, FRAGMENTS - 1)):
-        slow.fetching.is_coming(torn.first_seq + fragment, now_us + 50_000)
+        slow.fetching.note_coming(torn.first_seq + fragment, now_us + 50_000)
     now_us += 200_000
     slow.fetching.packets.clear()
     slow.fetching.ask([torn], now_us)  # type: ignore[list-item]
@@ -154,7 +154,7 @@ def test_where_the_answer_has_begun_the_rest_of_it_is_not_waited_for_as_long_as_
     slow.fetching.packets.clear()
     now_us += 45_000 if late else 5_000  # late: it is the answer; else it is of what was asked for before
     torn.pending[1] = False
-    slow.fetching.is_coming(torn.first_seq + 1, now_us)
+    slow.fetching.note_coming(torn.first_seq + 1, now_us)
     slow.fetching.ask([torn], now_us + waits_us - 1)  # type: ignore[list-item]
     assert len(slow.fetching.packets) == 0
     slow.fetching.ask([torn], now_us + waits_us)  # type: ignore[list-item]

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from helpers.twins import SERVER, SWITCH, damaged, member, state
+from helpers.twins import SERVER, SWITCH, Counted, Twins, damaged, member
 
 from sa_atp.basics.arrays import ByteRows, Integers
 from sa_atp.net.loop.compiled import worker_kernels
@@ -13,7 +13,6 @@ from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_of, number_of, size_of, words_of
 from sa_atp.protocol.packets.spec import Flag, Kind
-from sa_atp.protocol.rank.compiled.common_case import CommonCase
 from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.sums.gathered_operation import gather_plan_of
 from sa_atp.protocol.rank.worker import Worker
@@ -37,7 +36,7 @@ def parts_of(rng: random.Random, words: int) -> list[Integers]:
 
 def results_for(of: Membership, worker: Worker, parts: list[Integers]) -> ByteRows:
     """What a switch multicasts of an all-gather, in the order of its fragments."""
-    operation = worker._operations[worker.begun - 1]
+    operation = worker._operations[worker.collectives.begun - 1]
     plan, width = operation.plan, of.contribution_bits
     lanes = np.zeros((RANKS, plan.data_fragments // RANKS * of.lanes), np.int32)
     for row, part in zip(lanes, parts, strict=True):
@@ -56,77 +55,47 @@ def results_for(of: Membership, worker: Worker, parts: list[Integers]) -> ByteRo
 def test_kernels_do_what_the_rules_say(seed: int) -> None:
     rng = random.Random(seed)
     of = member_of(rng, seed)
-    plain, fast = Worker(of, 1, first_request=7), Worker(of, 1, first_request=7, kernels=worker_kernels())
-    both = (plain, fast)
+    twins = Twins(of)
     words = rng.choice((1, 64, 1000, 6000))
     parts = parts_of(rng, words)
-    for worker in both:
-        worker.contribute_part(worker.begin_gather(words, "name", 1), parts[OWN], 1)
-    results = results_for(of, plain, parts)
-    now, done = 1000, False
+    for worker in twins.both:
+        worker.collectives.contribute_part(worker.collectives.begin_gather(words, "name", 1), parts[OWN], 1)
+    results = results_for(of, twins.plain, parts)
+    now = 1000
     for _ in range(100):
         now += rng.choice((1, 100, 700, 3_000, 120_000))
-        while True:
-            sent, same = (worker.transmit(now, 100_000) for worker in both)
-            assert [(b.address, b.data.shape) for b in sent] == [(b.address, b.data.shape) for b in same]
-            for ours, theirs in zip(sent, same, strict=True):
-                assert np.argwhere(ours.data != theirs.data).tolist() == []
-            if not sent:
-                break
+        while twins.transmit(now, 100_000):
+            pass
         first = rng.randrange(len(results)) if rng.random() < 0.5 else 0
         for packets in damaged(rng, results[first : first + rng.randrange(1, rng.choice((3, 20, 200)))]):
-            source = SERVER if rng.random() < 0.1 else SWITCH
-            for worker in both:
-                worker.receive([Burst(source, packets.copy())], now)
-            assert list(state(plain)) == list(state(fast))
-        for worker in both:
-            worker.handle_timer(now)
-        if plain._operations.oldest is None:
-            done = True
+            twins.receive(packets, SERVER if rng.random() < 0.1 else SWITCH, now)
+            twins.check_same()
+        twins.handle_timer(now)
+        if twins.plain._operations.oldest is None:
             break
-    if not done:
-        for worker in both:
-            worker.receive([Burst(SWITCH, results.copy())], now)
-    outs = [np.zeros((RANKS, 4 * words), np.uint8) for _ in both]
-    for worker, out in zip(both, outs, strict=True):
-        events = []
-        while (event := worker.next_event()) is not None:
-            events.append(event)
-        assert OperationDone(0) in events
-        worker.result(0, out)
-    assert outs[0].tobytes() == outs[1].tobytes()  # a damaged number has put values elsewhere
+    else:
+        twins.receive(results, SWITCH, now)
+    events = []
+    while (event := twins.next_event()) is not None:
+        events.append(event)
+    assert OperationDone(0) in events
+    twins.take(0, np.zeros((RANKS, 4 * words), np.uint8))  # a damaged number has put values elsewhere
 
 
 def test_all_of_an_undisturbed_all_gather_is_common(monkeypatch: pytest.MonkeyPatch) -> None:
-    written = taken = 0
-    write, take = CommonCase.write, CommonCase.take
-
-    def counted_write(self: CommonCase, *of: object) -> int:
-        nonlocal written
-        count = write(self, *of)  # type: ignore[arg-type]
-        written += count
-        return count
-
-    def counted_take(self: CommonCase, *of: object) -> object:
-        nonlocal taken
-        found = take(self, *of)  # type: ignore[arg-type]
-        taken += 0 if found is None else found.fresh
-        return found
-
-    monkeypatch.setattr(CommonCase, "write", counted_write)
-    monkeypatch.setattr(CommonCase, "take", counted_take)
+    counted = Counted(monkeypatch)
     rng = random.Random(1)
     of = replace(member_of(rng, 0), lanes=64, slot_count=1024)
     worker = Worker(of, 1, first_request=7, kernels=worker_kernels())
     parts = parts_of(rng, 20 * of.lanes)
-    worker.contribute_part(worker.begin_gather(20 * of.lanes, "name", 1), parts[OWN], 1)
+    worker.collectives.contribute_part(worker.collectives.begin_gather(20 * of.lanes, "name", 1), parts[OWN], 1)
     results = results_for(of, worker, parts)
     worker.transmit(1000)
     worker.receive([Burst(SWITCH, results[:1].copy())], 1000)
     worker.transmit(1100)
     worker.receive([Burst(SWITCH, results[1:].copy())], 1200)
     assert worker.next_event() == OperationDone(0)
-    assert (written, taken) == (20, 60)
+    assert (counted.written, counted.taken) == (20, 60)
 
 
 def test_what_a_rank_sends() -> None:
@@ -135,7 +104,7 @@ def test_what_a_rank_sends() -> None:
     of = replace(member_of(rng, 0), lanes=64, slot_count=1024)
     worker = Worker(of, 1, first_request=7)
     parts = parts_of(rng, 150)
-    worker.contribute_part(worker.begin_gather(150, "name", 1), parts[OWN], 1)
+    worker.collectives.contribute_part(worker.collectives.begin_gather(150, "name", 1), parts[OWN], 1)
     results = results_for(of, worker, parts)
     data = size_of(Kind.DATA, of.lanes, of.contribution_bits)
 

@@ -82,11 +82,11 @@ def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipeline
     sums = Reduction([[rng.standard_normal(64 * 40).astype(np.float32) for _ in range(2)] for _ in range(4)], key="g")
     for worker in workers:
         sums.begin(worker)
-    workers[0].worker._leaf.set_begun(True)
+    workers[0].worker.collectives._leaf.set_begun(True)
     for piece in range(2):
         for worker in workers:
             sums.contribute(worker, [piece])
         cluster.run_for(0.02)
-        workers[0].worker._leaf.set_begun(False)
+        workers[0].worker.collectives._leaf.set_begun(False)
     cluster.run(lambda: sums.over, seconds=0.2)
     sums.check()

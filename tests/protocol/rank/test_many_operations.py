@@ -20,7 +20,7 @@ from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import first_byte, headers, lanes_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, UDP_PORT, Kind
 from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS
-from sa_atp.protocol.rank.recovery.recovery import MAX_QUESTIONS
+from sa_atp.protocol.rank.recovery.probing import MAX_QUESTIONS
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
@@ -58,9 +58,9 @@ def worker_of(world_size: int, first_seq: int = 2**32 - 100) -> Worker:
 
 def begin(worker: Worker, operations: int, *, given: bool = True) -> None:
     for n in range(operations):
-        operation = worker.begin(10, None, 0)
+        operation = worker.collectives.begin(10, None, 0)
         if given:
-            worker.contribute(operation, [np.full(10, 1.0 + n, np.float32)], 1, 0)
+            worker.collectives.contribute(operation, [np.full(10, 1.0 + n, np.float32)], 1, 0)
 
 
 def turn(worker: Worker, now_us: int) -> list[Burst]:
@@ -173,7 +173,7 @@ def results_of(worker: Worker, packets: np.ndarray) -> Burst:
 
 def finished(worker: Worker) -> Iterator[Operation]:
     while (event := worker.next_event()) is not None:
-        yield worker.result(event.operation, np.empty(10, np.float32))  # type: ignore[union-attr]
+        yield worker.collectives.take(event.operation, np.empty(10, np.float32))  # type: ignore[union-attr]
 
 
 def test_results_of_operations_whose_turn_has_not_come_are_taken() -> None:

@@ -19,7 +19,7 @@ def probe_timer(*answers_us: int) -> ProbeTimer:
     """On a path whose probes have been answered after these times."""
     path = RoundTrip()
     for elapsed_us in answers_us:
-        path.answer(elapsed_us)
+        path.time_answer(elapsed_us)
     return ProbeTimer(path, LONGEST_US, START_US)
 
 
@@ -75,7 +75,7 @@ def test_the_time_out_is_that_of_the_path_as_it_is_now() -> None:
     path = RoundTrip()
     found = ProbeTimer(path, LONGEST_US, START_US)
     assert found.until_us(1) == START_US + FIRST_US
-    path.answer(10_000)
+    path.time_answer(10_000)
     assert found.until_us(1) == START_US + 30_000
 
 
@@ -147,7 +147,7 @@ class Timer(RuleBasedStateMachine):
     def begin(self, answer_us: int | None) -> None:
         self.path = RoundTrip()
         if answer_us is not None:
-            self.path.answer(answer_us)
+            self.path.time_answer(answer_us)
         self.probe_timer = ProbeTimer(self.path, LONGEST_US, START_US)
         self.now_us = START_US
         self.in_flight = 0
@@ -180,7 +180,7 @@ class Timer(RuleBasedStateMachine):
 
     @rule(elapsed_us=st.integers(1, 300_000))
     def is_answered(self, elapsed_us: int) -> None:
-        self.path.answer(elapsed_us)
+        self.path.time_answer(elapsed_us)
 
     @precondition(lambda self: self.in_flight)
     @rule(data=st.data())

@@ -56,7 +56,7 @@ def test_numbers_are_as_wide_as_kernels_expect() -> None:
 
 def test_compiled_rules_do_to_records_what_plain_ones_do_to_objects() -> None:
     known = compiled.rules()
-    on_results, on_loss, answer = known[window.on_results], known[window.on_loss], known[timing.answer]
+    on_results, on_loss, answer = known[window.on_results], known[window.on_loss], known[timing.time_answer]
     plain, path = Window(256), RoundTrip()
     record, path_record = Record(Window), Record(RoundTrip)
     record.write(plain)
@@ -73,7 +73,7 @@ def test_compiled_rules_do_to_records_what_plain_ones_do_to_objects() -> None:
             plain.on_loss(*lost)
             on_loss(record.array[0], *lost)
         elapsed_us = rng.randrange(1, 5_000)
-        path.answer(elapsed_us)
+        path.time_answer(elapsed_us)
         answer(path_record.array[0], elapsed_us)
         for ours, array in ((plain, record.array), (path, path_record.array)):
             assert array.item() == tuple(getattr(ours, name) for name in array.dtype.names or ())

@@ -29,9 +29,9 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
     now_us = 1_000_000
     worker = Worker(MEMBER, now_us, first_request=1)
     values = 64 * 16_384
-    operation = worker.begin(values, None, now_us)
+    operation = worker.collectives.begin(values, None, now_us)
     parts = [np.ones(values, np.float32) for _ in range(4)]
-    worker.contribute(operation, parts, 0b1111, now_us)
+    worker.collectives.contribute(operation, parts, 0b1111, now_us)
     probes, resent = [], []
     for turn in range(200):
         now_us += ROUND_TRIP_US
@@ -77,7 +77,7 @@ def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline
     for worker in workers:
         stats = worker.worker.stats
         assert stats.probe_replies < stats.probes
-        assert not len(worker.worker._recovery._questions)
+        assert not len(worker.worker._prober.questions)
 
 
 @pytest.mark.parametrize("holds", [False, True])
@@ -100,7 +100,7 @@ def test_each_of_several_questions_about_a_fragment_gets_its_own_answer(
     for _ in range(5):
         asker.probe(reduction.sums[asker.membership.rank])
         cluster.run_for(0.000_1)
-    questions, path = asker.worker._recovery._questions, asker.worker.round_trip
+    questions, path = asker.worker._prober.questions, asker.worker.round_trip
     assert len(questions._open) == 5
     cluster.run_for(0.02)
     assert asker.worker.stats.probe_replies == before + 5

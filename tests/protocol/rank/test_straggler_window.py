@@ -46,8 +46,8 @@ class Leader:
         self.asked_us: list[int] = []
         self._arrivals: list[tuple[int, int, np.ndarray]] = []
         self._count = 0
-        operation = self.worker.begin(64 * fragments, None, self.now_us)
-        self.worker.contribute(operation, [np.ones(64 * fragments, np.float32)], OURS, self.now_us)
+        operation = self.worker.collectives.begin(64 * fragments, None, self.now_us)
+        self.worker.collectives.contribute(operation, [np.ones(64 * fragments, np.float32)], OURS, self.now_us)
         self.first = self._gather()
         """Of the data: what comes before are scales, whose sums have come."""
 
@@ -135,7 +135,7 @@ def test_what_has_arrived_is_not_in_the_network() -> None:
 def test_a_question_that_is_put_with_a_contribution_leaves_behind_it() -> None:
     """Else its answer says that nothing is there, and not how long it took."""
     leader = Leader(INITIAL_WINDOW)
-    leader.worker.probe(0)
+    leader.worker.collectives.probe(0)
     leader.run(3 * ONE_WAY_US)
     waiting = leader.worker.next_event()
     assert isinstance(waiting, WaitingFor)
@@ -145,11 +145,11 @@ def test_a_question_that_is_put_with_a_contribution_leaves_behind_it() -> None:
 
 def test_how_much_of_a_contribution_has_left() -> None:
     leader = Leader(2 * SLOTS)
-    assert leader.worker.sent_share(0) == 0
+    assert leader.worker.collectives.sent_share(0) == 0
     leader.run(1)
-    assert leader.worker.sent_share(0) == INITIAL_WINDOW / (2 * SLOTS)
+    assert leader.worker.collectives.sent_share(0) == INITIAL_WINDOW / (2 * SLOTS)
     leader.run(100_000)
-    assert leader.worker.sent_share(0) == 0.5
+    assert leader.worker.collectives.sent_share(0) == 0.5
 
 
 def test_it_sends_up_to_the_slots_without_a_single_result() -> None:
@@ -223,7 +223,7 @@ def test_next_to_nothing_is_asked_while_results_come_and_the_slots_are_full() ->
 def test_what_is_lost_among_what_waits_is_found_without_results(lost: set[int]) -> None:
     """Two round trips after it was sent, where losses are known to happen."""
     leader = Leader(2 * SLOTS, lambda seq, time: time == 0 and seq in lost)
-    leader.worker._recovery.asking.lossy_until = 1 << 40
+    leader.worker._prober.asking.lossy_until = 1 << 40
     while len(leader.times) < SLOTS:
         leader.run(2 * ONE_WAY_US)
         assert leader.now_us < 2_000_000
@@ -251,7 +251,7 @@ def test_a_full_window_asks_again_though_older_results_come() -> None:
 
 def test_each_fragment_is_asked_for_about_once_where_something_is_lost() -> None:
     leader = Leader(2 * SLOTS, lambda seq, time: time == 0 and seq % 50 == 1)
-    leader.worker._recovery.asking.lossy_until = 1 << 40
+    leader.worker._prober.asking.lossy_until = 1 << 40
     leader.run(400_000)
     assert set(leader.times) == leader.held
     assert len(leader.asked_us) <= 1.3 * len(leader.sent_us) + 10

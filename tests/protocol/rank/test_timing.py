@@ -13,7 +13,7 @@ NOW_US = 1_000_000
 def round_trip(elapsed_us: int) -> RoundTrip:
     found = RoundTrip()
     for _ in range(100):
-        found.answer(elapsed_us)
+        found.time_answer(elapsed_us)
     return found
 
 
@@ -25,15 +25,15 @@ def test_reordering_is_a_quarter_of_the_round_trip_where_the_switch_sums_everyth
 def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> None:
     """It would be sent again, by the same way, which would take longer for that."""
     path = round_trip(1_000)
-    path.ps_round_trip(300_000, NOW_US)
+    path.time_ps_round_trip(300_000, NOW_US)
     assert 299_000 <= path.reordering_us(NOW_US + 1) <= 300_000
-    path.ps_round_trip(20_000, NOW_US + 2)
+    path.time_ps_round_trip(20_000, NOW_US + 2)
     assert path.reordering_us(NOW_US + 3) > 200_000, "one that was faster does not say that all are"
     for n in range(100):
-        path.ps_round_trip(20_000, NOW_US + n)
+        path.time_ps_round_trip(20_000, NOW_US + n)
     assert path.reordering_us(NOW_US + 100) < 25_000
     assert path.reordering_us(NOW_US + 99 + PS_ROUND_TRIP_REMEMBERED_US) == 250
-    path.ps_round_trip(100 * LONGEST_PS_ROUND_TRIP_US, NOW_US)
+    path.time_ps_round_trip(100 * LONGEST_PS_ROUND_TRIP_US, NOW_US)
     assert path.reordering_us(NOW_US) <= LONGEST_PS_ROUND_TRIP_US
 
 
@@ -43,13 +43,13 @@ def test_what_goes_by_the_parameter_server_is_given_as_long_as_that_takes() -> N
 def test_the_empty_path_is_the_fastest_of_late() -> None:
     path = RoundTrip()
     assert path.empty_share == 1.0, "nobody knows"
-    path.answer(1_000)
+    path.time_answer(1_000)
     assert path.empty_share == 1.0
     for _ in range(100):
-        path.answer(4_000)
+        path.time_answer(4_000)
     assert 0.24 < path.empty_share < 0.27
     for _ in range(2 * LEAST_OF_SAMPLES):
-        path.answer(4_000)
+        path.time_answer(4_000)
     assert path.empty_share > 0.99, "the way has become longer"
 
 
@@ -60,20 +60,20 @@ def test_answers_that_take_longer_tell_of_a_queue() -> None:
         path = round_trip(elapsed_us)
         assert not path.is_queue
         for _ in range(100):
-            path.answer(elapsed_us + longer_us - 100)
+            path.time_answer(elapsed_us + longer_us - 100)
         assert not path.is_queue, "hosts are late now and then"
         for _ in range(100):
-            path.answer(elapsed_us + longer_us + 100)
+            path.time_answer(elapsed_us + longer_us + 100)
         assert path.is_queue
 
 
 def test_where_no_switch_answers_it_is_the_way_to_the_server() -> None:
     path = RoundTrip()
-    path.result(500)
-    path.answer_of_server(1_000)
+    path.time_result(500)
+    path.time_server_answer(1_000)
     for _ in range(100):
-        path.answer_of_server(10_000)
+        path.time_server_answer(10_000)
     assert 0.09 < path.empty_share < 0.12
     assert path.smoothed_us < 2_000, "it says nothing of the way to a switch"
-    path.answer(1_500)
+    path.time_answer(1_500)
     assert path.empty_share > 0.3

@@ -14,15 +14,15 @@ from sa_atp.protocol.rank.waits import Waits
 def tell(waits: Waits, first: int, count: int) -> list[int]:
     """So many more sums are done. Returns: those of which the next sign of life tells."""
     for operation in range(first, first + count):
-        waits.done(operation, [(0, 1)], 1, 2)
+        waits.note_done(operation, [(0, 1)], 1, 2)
     return [wait.operation for wait in waits.take()]
 
 
 def test_times_follow_from_when_a_contribution_left() -> None:
     waits = Waits()
-    waits.done(7, [(1000, 1200), (5000, 5300)], 40, 6000)
-    waits.done(8, [], 40, 7000)  # others have contributed
-    waits.done(9, [(0, 1 << 50)], 1 << 50, 1 << 50)
+    waits.note_done(7, [(1000, 1200), (5000, 5300)], 40, 6000)
+    waits.note_done(8, [], 40, 7000)  # others have contributed
+    waits.note_done(9, [(0, 1 << 50)], 1 << 50, 1 << 50)
     assert waits.take() == [
         Wait(7, 5000, 500, 40), Wait(8, 0, 0, 40), Wait(9, LONGEST_WAIT_US, LONGEST_WAIT_US, LONGEST_WAIT_US),
     ]  # fmt: skip

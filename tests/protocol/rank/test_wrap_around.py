@@ -81,7 +81,7 @@ def test_sums_are_right_where_numbers_wrap(
     if not loss:
         fragments = sum(Plan(values, LANES).attempt_fragments for values in lengths)
         assert job.stats.results_kept + job.stats.finished_here >= fragments
-    assert not any(len(worker.worker._recovery._questions) for worker in workers)
+    assert not any(len(worker.worker._prober.questions) for worker in workers)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05])
@@ -123,11 +123,11 @@ def test_a_worker_that_has_begun_half_of_all_numbers_does_not_think_that_others_
         first_seq=first_seq, data_address=server, server_address=server, alive_every_us=1_000_000,
     )  # fmt: skip
     worker = Worker(member, 0, first_request=1)
-    worker.begin(64, "key", 0)
+    worker.collectives.begin(64, "key", 0)
     begun = 0
     while begun < 2 * END:
         # those with the key in use wait, and take numbers but no memory
         begun += Plan(LANES << 29, LANES).span
-        worker.begin(LANES << 29, "key", 0)
+        worker.collectives.begin(LANES << 29, "key", 0)
     control = [b for b in worker.transmit(0) if b.data[0, 0] == first_byte(Kind.CONTROL)]
     assert [body_of(b.data[0].tobytes()) for b in control] == []

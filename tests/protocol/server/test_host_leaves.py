@@ -40,7 +40,7 @@ class Server:
         return found
 
     def welcomes(self, event: Admit) -> list[Welcome]:
-        self.admission.admitted(event, 0, event.leaves.values())
+        self.admission.on_admitted(event, 0, event.leaves.values())
         found = [self.admission.join(*each, 0) for each in zip(self.asked, self.addresses, strict=True)]
         return [each for each in found if isinstance(each, Welcome)]
 
@@ -71,7 +71,7 @@ def test_a_leaf_that_cannot_take_a_job_is_not_used_again() -> None:
     server = Server()
     event = server.join(PLACES[:2])
     (leaf,) = event.leaves
-    server.admission.refused(event, "no answer", leaf)
+    server.admission.on_refused(event, "no answer", leaf)
     again = server.join(PLACES[:2])
     assert again.epoch != event.epoch
     assert again.leaves == {}

@@ -78,7 +78,7 @@ class Lobby:
             while (event := self.server.next_event()) is not None:
                 self.events.append(event)
                 if self._admits and isinstance(event, Admit):
-                    self.server.admitted(event, self.now_us)
+                    self.server.on_admitted(event, self.now_us)
             for burst in self.server.transmit(self.now_us):
                 if burst.address in self._clients and self.rng.random() >= self._loss:
                     self._clients[burst.address].receive([Burst(SERVER, burst.data)], self.now_us)
@@ -340,7 +340,7 @@ def test_a_refusal_is_not_told_to_later_ranks_of_another_run() -> None:
     first = gathered(lobby, (0, 1), 2)
     (event,) = lobby.events
     assert isinstance(event, Admit)
-    lobby.server.refused(event, "its tables are full")
+    lobby.server.on_refused(event, "its tables are full")
     lobby.kill(first[1:])
     lobby.run(0.5)
     assert first[0].refusal is not None
@@ -364,8 +364,8 @@ def test_a_rank_that_dies_while_the_job_is_admitted_costs_an_epoch() -> None:
     assert lobby.events[1:] == [Retire(admission.number, admission.epoch)]
     assert lobby.job().state is State.GATHERING
     assert ranks[0].waiting_for == ranks[2].waiting_for == [1]
-    lobby.server.admitted(admission, lobby.now_us)  # the control plane is late
-    lobby.server.refused(admission, "it was slow")
+    lobby.server.on_admitted(admission, lobby.now_us)  # the control plane is late
+    lobby.server.on_refused(admission, "it was slow")
     lobby.run(0.3)
     assert lobby.job().state is State.GATHERING
     ranks[1] = lobby.ask(1, 3)
@@ -374,7 +374,7 @@ def test_a_rank_that_dies_while_the_job_is_admitted_costs_an_epoch() -> None:
     assert isinstance(again, Admit)
     assert again.epoch == (admission.epoch + 1) % 256
     assert sorted(again.addresses) == [0, 1, 2]
-    lobby.server.admitted(again, lobby.now_us)
+    lobby.server.on_admitted(again, lobby.now_us)
     lobby.run(0.3)
     assert_welcome(ranks)
 
@@ -389,7 +389,7 @@ def test_a_job_that_all_have_given_up_while_it_was_admitted_is_over() -> None:
     assert lobby.events[1:] == [Retire(admission.number, admission.epoch)]
     assert lobby.job().state is State.ENDED
     assert lobby.server.next_timer_us() is None
-    lobby.server.admitted(admission, lobby.now_us)
+    lobby.server.on_admitted(admission, lobby.now_us)
     assert lobby.job().state is State.ENDED
 
 
@@ -400,7 +400,7 @@ def test_a_control_plane_may_take_its_time(seconds: float) -> None:
     lobby.run(seconds)
     (admission,) = lobby.events
     assert isinstance(admission, Admit)
-    lobby.server.admitted(admission, lobby.now_us)
+    lobby.server.on_admitted(admission, lobby.now_us)
     lobby.run(2.0)
     assert_welcome(ranks)
 
@@ -413,7 +413,7 @@ def test_any_refusal_of_a_switch_reaches_all_ranks(reason: str) -> None:
     (event,) = lobby.events
     assert isinstance(event, Admit)
     lobby.kill(ranks[1:])
-    lobby.server.refused(event, reason)
+    lobby.server.on_refused(event, reason)
     lobby.run(1.0)
     assert ranks[0].refusal is not None
     assert ranks[0].refusal.startswith("the switch cannot take the job: ")

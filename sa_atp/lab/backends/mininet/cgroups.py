@@ -64,16 +64,6 @@ class CpuGroup:
         """The prefix of a command that runs it in the group."""
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
 
-    def used_s(self) -> float:
-        """CPU time of its processes so far, in seconds."""
-        try:
-            for line in (self.folder / "cpu.stat").read_text().splitlines():
-                if line.startswith("usage_usec"):
-                    return int(line.split()[1]) / 1e6
-        except OSError:
-            pass
-        return 0.0
-
     def remove(self) -> None:
         """Removes the group. Call it after its processes have ended; it waits a moment for the kernel to notice."""
         for _ in range(50):

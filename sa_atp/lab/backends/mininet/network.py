@@ -175,7 +175,7 @@ class MininetNetwork:
         return self.switches if self.server is None else [*self.switches, self.server]
 
     def trunk_bytes(self) -> dict[str, int]:
-        """By link between switches, as "leaf1-s1": bytes sent up it, as the leaf's queue counts them."""
+        """Bytes sent up each link between switches, by its name ("leaf1-s1"), as the leaf's queue counts them."""
         found = {}
         for cable in self.layout.cables:
             if {cable.node, cable.other} <= self.layout.switches.keys():

@@ -74,7 +74,7 @@ def read(path: Path, default: LinkQuality, taken: Mapping[str, str]) -> NetworkL
 
 
 def check_hosts(layout: NetworkLayout, workers: int, jobs: int, where: str) -> None:
-    """Raises: UserError: the number of hosts is not that of the plan's workers."""
+    """Checks that there are as many hosts as workers. Raises: UserError: there are more, or fewer."""
     if len(layout.hosts) != workers * jobs:
         asked = f"topology.workers = {workers}" + (f" and job.jobs = {jobs}" if jobs > 1 else "")
         raise UserError(

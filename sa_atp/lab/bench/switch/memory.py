@@ -33,7 +33,7 @@ class Round:
     frame_bytes: int
     row_bytes: int
     batches: list[tuple[ByteRows, Lengths, Indices]]
-    """By core: frames, lengths, ports."""
+    """Frames, their lengths in bytes and their ports, for each core."""
 
 
 def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -> Iterator[Round]:

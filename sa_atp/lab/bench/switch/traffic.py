@@ -91,7 +91,7 @@ class Contributions:
         return self.payloads[:n]
 
     def frames(self, fragments: Indices) -> ByteRows:
-        """The same as Ethernet frames."""
+        """Returns the contributions as Ethernet frames."""
         if not len(self._frames):
             self._frames = np.zeros((len(self.payloads), self._frames.shape[1]), np.uint8)
             self._frames[:, :HEADERS_BYTES] = self.head

@@ -282,7 +282,7 @@ def _time_axis(axes: "Axes", end_s: float, layout: FigureLayout, *, labelled: bo
 
 
 def who_did_what(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
-    """For each policy and worker, the mean time of each activity in a step."""
+    """Draws the mean time of each activity in a step, for each policy and worker."""
     shown = [(each, each.workers()) for each in stats.policies(result)]
     shown = [(each, workers) for each, workers in shown if workers]
     if not shown:

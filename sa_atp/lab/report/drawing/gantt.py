@@ -46,7 +46,7 @@ class Stretch:
 
 
 def timeline(result: RunResult, layout: FigureLayout = WIDE) -> "Figure":
-    """What each worker does over the same stretch of time under each policy, with help and stragglers."""
+    """Draws what each worker does over the same stretch of time under each policy, with help and stragglers."""
     stretches = stretches_of(result)
     if not stretches:
         raise NothingToDrawError("no intervals were recorded")

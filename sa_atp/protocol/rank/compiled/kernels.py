@@ -26,7 +26,7 @@ HEADER_WORDS = 3  # of a header, before its bitmap
 
 @dataclass(slots=True)
 class Contribution:
-    """What `fill` writes: fields of headers, and where the data of the operation's attempt begin."""
+    """Headers that `fill` writes: their fields, and where the data of the operation's attempt begin."""
 
     first_byte: int = 0
     flags: int = 0
@@ -49,7 +49,7 @@ class Contribution:
 
 @dataclass(slots=True)
 class Expected:
-    """What results of a job look like, and which flags `streams` counts."""
+    """The fields that results of a job have, and the flags that `streams` counts."""
 
     first_byte: int = 0
     job: int = 0
@@ -77,7 +77,7 @@ class Stream(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
-    """Which part of an operation `take` is given, and the rules of scaling (numbers/scaling.py)."""
+    """The part of an operation that `take` is given, and the rules of scaling (numbers/scaling.py)."""
 
     local: int = 0
     """Place of the first fragment."""
@@ -100,7 +100,7 @@ class Part:
 
 
 class Found:
-    """What `take` has found."""
+    """Counts of what `take` has done with a stream of results."""
 
     fresh: int
     newest_us: int
@@ -110,8 +110,9 @@ class Found:
     complete: int
     """Chunks whose sum the rules have to look at."""
     accepted: int
+    """Chunks whose sum was as foretold."""
     last_accepted: int
-    """Chunks whose sum was as foretold, and the last of them."""
+    """The last of these chunks."""
 
 
 class Complete(NamedTuple):
@@ -122,7 +123,7 @@ class Complete(NamedTuple):
 
 
 class HistoryRow(NamedTuple):
-    """Of a chunk, see numbers.scaling.ChunkHistory."""
+    """The history of a chunk, see numbers.scaling.ChunkHistory."""
 
     exponent: int
     finest: int

@@ -17,7 +17,7 @@ from sa_atp.protocol.rank.compiled.steady_kernels import MOST_ASKED, Flow, State
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.receiving import Receiver
 from sa_atp.protocol.rank.recovery.asking import Asked
-from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.recovery.probing import Prober
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.records import Record
@@ -28,12 +28,12 @@ LEAST_MISSING = 64  # fragments: for fewer it is not worth while
 class Steady:
     """Copies a connection into a Flow for kernels, and back. Between `enter` and `leave` nobody else may use it."""
 
-    def __init__(self, connection: Connection, recovery: Recovery, receiver: Receiver, common: CommonCase) -> None:
+    def __init__(self, connection: Connection, prober: Prober, receiver: Receiver, common: CommonCase) -> None:
         member = connection.membership
         self._operations, self._under_way = connection.operations, connection.under_way
         self._round_trip, self._window = connection.round_trip, connection.window
         self._probe_timer, self._stats = connection.probe_timer, connection.stats
-        self._recovery, self._receiver, self._common = recovery, receiver, common
+        self._prober, self._receiver, self._common = prober, receiver, common
         self._window_log = connection.window_log
         self._operation: Operation | None = None
         self._flow: Flow | None = None
@@ -41,7 +41,7 @@ class Steady:
         self._record = Record(Flow)
         self._known = 0  # questions in State.asked that the rules have asked
         self.state: State | None = None
-        """What kernels are given of the operation; None: of none."""
+        """The operation's state for kernels; None: no stream has flowed yet."""
         self.values: Values = np.zeros(0, np.float32)
         """float32[values]: what is contributed, as kernels read it."""
 
@@ -53,7 +53,7 @@ class Steady:
             said_place, tell: how far we were when the parameter server was told, and after how many more it is told anew.
         """
         active = self._operations.active()
-        if len(active) != 1 or not self._recovery.is_calm():
+        if len(active) != 1 or not self._prober.is_calm():
             return False
         operation = next(iter(active))
         if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
@@ -70,7 +70,7 @@ class Steady:
         if operation is not self._operation and not self._begin(operation, group):
             return False
         assert self.state is not None
-        questions = self._recovery.open_of(operation)
+        questions = self._prober.questions.open_of(operation)
         self._known = 0 if questions is None else min(len(questions), MOST_ASKED // 2)
         if questions and self._known:
             self.state.asked[: self._known] = [
@@ -78,14 +78,14 @@ class Steady:
             ]
         fresh_first, fresh_end = group.fresh_range
         self._flow = Flow(
-            self._window, self._round_trip, under_way, self._probe_timer, self._recovery.asking, operation, group,
+            self._window, self._round_trip, under_way, self._probe_timer, self._prober.asking, operation, group,
             fresh_first=fresh_first, fresh_end=fresh_end, sending_last_us=group.sending[-1][1],
             data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place, said_place=said_place,
             tell_after=tell, opens_at=self._operations.opens_at(), due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
-            is_flat=self._is_flat, asked=self._known, waiting=self._recovery.waiting,
-            last_asked=self._recovery.last_asked_of(operation),
+            is_flat=self._is_flat, asked=self._known, waiting=len(self._prober.questions),
+            last_asked=self._prober.questions.last_of(operation),
             others_wait=questions is None or self._known < len(questions),
-            asks_when_left=self._recovery.asks_when_left(operation),
+            asks_when_left=self._prober.asks_when_left(operation),
         )  # fmt: skip
         self._record.write(self._flow)
         return True
@@ -121,7 +121,7 @@ class Steady:
         newly = self._under_way.sent - sent
         if newly:
             stats.fragments_sent += newly
-            self._recovery.has_sent(operation, group.high - 1)
+            self._prober.take_sent(operation, group.high - 1)
             for end_us, first_us in state.gaps[: flow.gaps].tolist() if flow.gaps else ():
                 group.sending[-1] = (group.sending[-1][0], end_us)
                 group.sending.append((first_us, first_us))
@@ -129,7 +129,7 @@ class Steady:
         group.set_fresh_range(flow.fresh_first, flow.fresh_end)
         if flow.asked:
             asked = [Asked(*row) for row in state.asked[: flow.asked].tolist()]
-            self._recovery.has_asked(operation, asked, self._known)
+            self._prober.take_questions(operation, asked, self._known)
         if flow.unfinished:
             stream = Stream(*state.rows[flow.unfinished_row].item())
             self._receiver.follow(operation, stream, state.found, state.done, now_us)

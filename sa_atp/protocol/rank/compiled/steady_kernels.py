@@ -15,9 +15,7 @@ from sa_atp.protocol.packets.question_numbers import QUESTION_FLAGS
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.compiled.kernels import fill, streams, swapped, take
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer, on_sent, until_us
-from sa_atp.protocol.rank.pace.timing import RoundTrip, answer_us, usual_reordering_us
-from sa_atp.protocol.rank.pace.timing import answer as time_answer
-from sa_atp.protocol.rank.pace.timing import result as time_result
+from sa_atp.protocol.rank.pace.timing import RoundTrip, answer_us, time_answer, time_result, usual_reordering_us
 from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.recovery.asking import (
     Asking,
@@ -43,7 +41,7 @@ FLAG_FROM_PS, FLAG_CONGESTION = int(Flag.FROM_PS), int(Flag.CONGESTION)
 
 @dataclass(slots=True)
 class Flow:
-    """What a connection knows while a stream flows: a record class (records.py)."""
+    """The state of a connection while a stream flows: a record class (records.py)."""
 
     window: Window
     round_trip: RoundTrip
@@ -51,19 +49,19 @@ class Flow:
     timer: ProbeTimer
     asking: Asking
     progress: Progress
-    """Of the only operation."""
+    """Progress of the only operation."""
     group: Transmissions
-    """Of its only group."""
+    """Transmissions of its only group."""
     fresh_first: int = 0
     fresh_end: int = 0
-    """What may be sent for the first time."""
+    """The end of the fragments, from `fresh_first` on, that may be sent for the first time."""
     sending_last_us: int = 0
     """When the group's newest transmission left, see ContributionGroup.on_sent."""
     data_fragments: int = 0
     size: int = 0
     """Bytes of a fragment."""
     place: int = 0
-    """Where the operation begins."""
+    """The place of the operation's first fragment, see Operations."""
     said_place: int = 0
     tell_after: int = 0
     """How far we were when the parameter server was told, and after how many more fragments it is told anew."""
@@ -92,7 +90,7 @@ class Flow:
     first_open: int = 0
     """The first of these that is not answered."""
     answered: int = 0
-    """How many were answered here."""
+    """How many of these questions kernels have seen answered."""
     waiting: int = 0
     """Fragments of which an answer is waited for."""
     last_asked: int = 0
@@ -113,7 +111,7 @@ class Gap(NamedTuple):
 
 
 class State(NamedTuple):
-    """What kernels are given of a connection whose stream flows; records and arrays are read and written."""
+    """The state of a connection whose stream flows, for kernels: records and arrays are read and written."""
 
     flow: Any
     """Flow[1]."""

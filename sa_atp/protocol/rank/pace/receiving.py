@@ -18,7 +18,7 @@ from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.recovery.asking import on_fresh_results
 from sa_atp.protocol.rank.recovery.fetching import Fetching
-from sa_atp.protocol.rank.recovery.recovery import Recovery
+from sa_atp.protocol.rank.recovery.probing import Prober
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
@@ -32,7 +32,7 @@ _FROM_PS, _FINISHED_AT_PS = int(Flag.FROM_PS), int(Flag.FROM_PS | Flag.FAN_OUT)
 class Receiver:
     """Takes results, for the connection's operations and for what it knows of the network."""
 
-    def __init__(self, connection: Connection, recovery: Recovery, fetching: Fetching) -> None:
+    def __init__(self, connection: Connection, prober: Prober, fetching: Fetching) -> None:
         self.problem: Reportable | None = None
         """Why there is no going on: the first sum that says so."""
         self._log, self._window_log = connection.log, connection.window_log
@@ -43,7 +43,7 @@ class Receiver:
         self._round_trip, self._window = connection.round_trip, connection.window
         self._probe_timer = connection.probe_timer
         self._stats, self._events = connection.stats, connection.events
-        self._recovery, self._fetching = recovery, fetching
+        self._prober, self._fetching = prober, fetching
         self._ahead_to = member.first_seq  # the end of what was complete before we began it
 
     def on_begun(self, first_seq: int) -> bool:
@@ -164,7 +164,7 @@ class Receiver:
 
     def _after_part(self, operation: Operation, sent_us: int, now_us: int) -> None:
         if sent_us != NEVER:
-            self._round_trip.result(now_us - sent_us)
+            self._round_trip.time_result(now_us - sent_us)
         if operation.is_done():
             self._finish(operation)
 
@@ -177,7 +177,7 @@ class Receiver:
 
     def _finish(self, operation: Operation) -> None:
         self._operations.finish(operation)
-        self._recovery.forget(operation)
+        self._prober.forget(operation)
         redone = operation.redone
         self._stats.chunks_redone += redone
         if self._log is not nobody:
@@ -217,14 +217,14 @@ class Receiver:
         """
         stored = np.flatnonzero(head["flags"] & _FINISHED_AT_PS == _FROM_PS)
         if len(stored):
-            self._fetching.is_coming(int(head["seq"][stored[-1]]), now_us)
+            self._fetching.note_coming(int(head["seq"][stored[-1]]), now_us)
         return bool(len(stored))
 
     def _count_news(self, news: int, marked: int, collided: int, left: int, now_us: int) -> None:
         self._stats.results += news
         self._stats.congested += marked
         on_fresh_results(
-            self._recovery.asking, self._probe_timer, self._window, self._round_trip, news, marked, collided, left,
+            self._prober.asking, self._probe_timer, self._window, self._round_trip, news, marked, collided, left,
             now_us,
         )  # fmt: skip
         if self._window_log is not None:
@@ -239,7 +239,7 @@ class Receiver:
         for group in operation.groups[:1] if local is not None else ():
             # one that overlapped was not waited for, and its tries tell what it has to ask of the slot
             if group.tries[local] and local not in group.excluded:
-                # each time it was sent again it had been waited for
+                # its sender waited for so long before each time that it sent it again
                 again_us = self._round_trip.smoothed_us + self._round_trip.reordering_us(now_us)
                 before_us = (int(group.tries[local]) - 1) * again_us
-                self._round_trip.ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)
+                self._round_trip.time_ps_round_trip(now_us - int(group.sent_us[local]) + before_us, now_us)

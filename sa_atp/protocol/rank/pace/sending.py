@@ -1,4 +1,4 @@
-"""Which contributions leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
+"""Choice of the contributions that leave now, and the packets that carry them. (protocol sections 5.2 to 5.5 and 10.5)"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, lanes_o
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.timing import answer_us
+from sa_atp.protocol.rank.recovery.probing import Prober
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import RESEND_AFTER_TRIES, ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
@@ -58,7 +59,7 @@ class _Rules:
 class Sender:
     """Chooses and writes contributions, of all operations of a connection."""
 
-    def __init__(self, connection: Connection, recovery: Recovery) -> None:
+    def __init__(self, connection: Connection, prober: Prober, recovery: Recovery) -> None:
         self._log = connection.log
         self.room: ByteRows | None = None
         """uint8[most of a burst, size], where each is written over the one before; None: each has its own array."""
@@ -66,7 +67,8 @@ class Sender:
         """Whether the last burst was as large as it may be, so that there may be more to send."""
         self._member = member = connection.membership
         self._common = connection.common
-        self._leaf, self._recovery, self._operations = connection.leaf, recovery, connection.operations
+        self._leaf, self._operations = connection.leaf, connection.operations
+        self._prober, self._recovery = prober, recovery
         self._round_trip, self._window = connection.round_trip, connection.window
         self._under_way, self._stats = connection.under_way, connection.stats
         self._size = size_of(Kind.DATA, member.lanes, member.contribution_bits)
@@ -90,9 +92,9 @@ class Sender:
             self._recovery.find_gaps(active, now_us)
         in_window = int(self._window.network) - in_network(self._under_way)
         if in_window <= 0:
-            self._recovery.on_full_window(active, now_us)
+            self._prober.on_full_window(active, now_us)
             return None
-        until_question = self._recovery.until_question(now_us)
+        until_question = self._prober.until_question(now_us)
         if until_question is not None:
             at_most = min(at_most, until_question)
         at_most = min(at_most, in_window)
@@ -119,12 +121,12 @@ class Sender:
                     break
             n += 1
         if not chosen:
-            self._recovery.on_nothing_to_send(now_us)
+            self._prober.on_nothing_to_send(now_us)
             return None
         # a window of each group of an operation: one may have been full, and the next one not
         self.has_more = at_most < in_window and most <= 0
         burst = self._burst(chosen, at_most - most, now_us)
-        self._recovery.on_sent(chosen[-1].operation, chosen[-1].end - 1, now_us)
+        self._prober.on_sent(chosen[-1].operation, chosen[-1].end - 1, now_us)
         return burst
 
     def _burst(self, chosen: Sequence[_Piece], count: int, now_us: int) -> Burst:
@@ -165,7 +167,7 @@ class Sender:
     def _flags(self, operation: Operation, group: ContributionGroup, run: Run) -> Numbers | int:
         """Flags of each fragment of a run, and their counters."""
         flags = int(Flag.ON_BEHALF) if group.bypass_leaf else 0
-        if group.is_poisoned(run):
+        if group.rounded.is_poisoned(run):
             flags |= Flag.OVERFLOW
             self._stats.poisoned += len(run)
         tries = group.tries[run.first : run.end]

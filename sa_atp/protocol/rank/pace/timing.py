@@ -34,13 +34,13 @@ def sample(path: "RoundTrip", elapsed_us: int) -> None:
     path.least_us = min(path.least_us, elapsed_us)
 
 
-def answer(path: "RoundTrip", elapsed_us: int) -> None:
+def time_answer(path: "RoundTrip", elapsed_us: int) -> None:
     """A probe was answered after this time."""
     path.answers += 1
     sample(path, elapsed_us)
 
 
-def result(path: "RoundTrip", elapsed_us: int) -> None:
+def time_result(path: "RoundTrip", elapsed_us: int) -> None:
     """A result came after this time: the path is not slower than that."""
     if elapsed_us < path.smoothed_us:
         sample(path, elapsed_us)
@@ -76,7 +76,7 @@ class RoundTrip:
     """The least of the samples of this period, and of the period before."""
     ps_round_trip_us: int
     ps_round_trip_until_us: int
-    """What sums take that the parameter server finishes, and when that is forgotten."""
+    """Time of the clock until which `ps_round_trip_us` is good."""
 
     def __init__(self) -> None:
         self.of_server: RoundTrip | None = None  # of the path there, as far as its answers to probes have measured it
@@ -86,12 +86,12 @@ class RoundTrip:
         self.least_us = self.least_before_us = LONGEST_US
         self.ps_round_trip_us = self.ps_round_trip_until_us = 0
 
-    answer, result = answer, result
+    time_answer, time_result = time_answer, time_result
 
-    def answer_of_server(self, elapsed_us: int) -> None:
-        """The parameter server answered a probe after this time: no switch had anything to say."""
+    def time_server_answer(self, elapsed_us: int) -> None:
+        """Takes the time after which the parameter server answered a probe, because no switch held the fragment."""
         self.of_server = self.of_server or RoundTrip()
-        self.of_server.answer(elapsed_us)
+        self.of_server.time_answer(elapsed_us)
 
     @property
     def empty_share(self) -> float:
@@ -129,7 +129,7 @@ class RoundTrip:
         known_us = max(answer_us(self), 0 if self.of_server is None else self.of_server.answer_us)
         return max(LONGEST_ANSWER_US, LONGER * known_us)
 
-    def ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
+    def time_ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""
         fading_us = self.ps_round_trip_us - self.ps_round_trip_us // 8 if now_us < self.ps_round_trip_until_us else 0
         self.ps_round_trip_us = min(max(elapsed_us, fading_us), LONGEST_PS_ROUND_TRIP_US)

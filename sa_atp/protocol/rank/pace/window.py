@@ -36,7 +36,7 @@ def on_results(
 
 
 def on_left(window: "Window", left: int, heard: int, marked: int, now_us: int, round_trip_us: int) -> None:
-    """So many fragments have left the network, says somebody; `marked` of the `heard` packets had a mark.
+    """Takes news that fragments have left the network; `marked` of the `heard` packets that said so had a mark.
 
     Args: heard: packets, or what they speak for.
     """

@@ -1,1 +1,1 @@
-"""What a rank does about packets that are lost: questions, resends, and sums that it fetches."""
+"""Recovery from loss: questions, resends, and sums that a rank fetches."""

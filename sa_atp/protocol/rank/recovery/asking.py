@@ -101,7 +101,7 @@ def waits_for_answers(asking: "Asking", waiting: int) -> bool:
 
 
 def late_before_us(group: Transmissions, reordering_us: int) -> int:
-    """What was sent before, and is not complete, is late: something sent sufficiently later is. (RFC 8985)"""
+    """Returns the time of sending before which fragments are late: one sent sufficiently later is complete. (RFC 8985)"""
     return max(group.newest_done_us - reordering_us, group.asked_before_us)
 
 
@@ -111,7 +111,7 @@ def is_late_news(group: Transmissions, before_us: int) -> bool:
 
 
 class Asking:
-    """What a connection knows of its questions and results: a record class (records.py)."""
+    """The times and transmissions of a connection's last questions and results: a record class (records.py)."""
 
     results_us: int
     """When results last came."""

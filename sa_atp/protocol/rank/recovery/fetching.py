@@ -25,8 +25,8 @@ SMOOTHING = 0.25  # weight of the newest measurement of that
 
 
 def runs_of(missing: Indices) -> list[tuple[int, int]]:
-    """Where runs of missing numbers begin and end. Two with one between them are one: another question costs about as much
-    as a result that is known already.
+    """Finds runs of missing numbers: where each begins and ends. Two with one number between them are one: another
+    question costs about as much as a result that is known already.
     """
     breaks = np.flatnonzero(np.diff(missing) > 2) + 1
     return [(int(run[0]), int(run[-1]) + 1) for run in np.split(missing, breaks) if len(run)]
@@ -97,13 +97,13 @@ class Fetching:
         return []
 
     def due_us(self, operation: Operation) -> int | None:
-        """When to ask again for what is missing of an operation's batch. None: nothing was asked for, or nothing comes: how
-        long that lasts decides then, as the path or the parameter server may be gone.
+        """Returns when to ask again for missing results of a batch. None: none was asked for, or none comes at all: then
+        the probe timer decides, as the path or the parameter server may be gone.
         """
         is_due = self._asked_of == operation.first_seq and self._tries <= QUICK_TRIES
         return self._until_us if is_due and operation.oldest_pending() is not None else None
 
-    def is_coming(self, newest: int, now_us: int) -> None:
+    def note_coming(self, newest: int, now_us: int) -> None:
         """Some of a batch has come: another one may be asked for when it all has, or when no more of it does.
 
         Args: newest: the last of these fragments.

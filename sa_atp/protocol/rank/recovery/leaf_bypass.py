@@ -73,8 +73,8 @@ class LeafBypass:
         return bits & ~self._leaf_bits == 0 and bits not in (0, self._leaf_bits)
 
     def missing_of(self, bits: int) -> int:
-        """What is known to be missing where a switch holds these contributions. A leaf knows of its own workers' only: what
-        those of other racks have sent it never sees.
+        """Returns the contributions known to be missing where a switch holds these, as a bitmap. A leaf
+        knows of its own workers' only: it never sees what those of other racks have sent.
         """
         return (self._leaf_bits if self.may_be_leaf(bits) else self._member.fan_in) & ~bits
 
@@ -106,5 +106,5 @@ class LeafBypass:
         return bool(bits & -bits & group.bits) and (group.bypass_leaf or stuck)
 
     def to_flush(self, group: ContributionGroup, waiting: Indices, probe_timeouts: int) -> Indices:
-        """Of fragments that wait, those that the leaf is to be asked for: once each, unless it does not help."""
+        """Chooses which waiting fragments the leaf is asked to pass on: each once, unless that does not help."""
         return waiting[~group.flushed[waiting]] if probe_timeouts < PATIENCE else waiting

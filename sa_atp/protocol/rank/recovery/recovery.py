@@ -1,14 +1,12 @@
 """Finds out why the sum of a fragment does not come: it was lost, waits for others, or is in the way. (sections 5.3 to 5.6)
 
-Probes ask the switch what it holds of a fragment. A probe leaves behind data while no results come: its answer shows
-that the data has left the network, so that more may leave. A probe also asks for a fragment if one that was sent later
-is complete: the earlier one may be lost, or wait for another worker's contribution. After a silence probes ask for the
-oldest fragments. If the switch holds a fragment without our contributions, they are lost. If it holds some of them and
-not others, another worker has contributed a part of what we wanted to add, so we add the rest by itself.
+Probes ask the switch what it holds of a fragment (probing.py): here a probe asks if a fragment that was sent later is
+complete, because the earlier one may be lost, or wait for another worker's contribution. If the switch holds a fragment
+without our contributions, they are lost. If it holds some of them and not others, another worker has contributed a part of
+what we wanted to add, so we add the rest by itself.
 """
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import numpy as np
@@ -17,57 +15,33 @@ from sa_atp.basics.arrays import Indices
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.log.event import nobody
-from sa_atp.protocol.log.rank_events import Answered, FragmentsAsked, LeafLeft, Lost, Overdue
-from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.log.rank_events import Answered, LeafLeft, Lost, Overdue
 from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import WaitingFor
 from sa_atp.protocol.rank.pace.timing import answer_us
-from sa_atp.protocol.rank.recovery.asking import (
-    Asked,
-    Asking,
-    is_answer_late,
-    is_due_while_results_flow,
-    is_late_news,
-    is_lossy,
-    late_before_us,
-    on_left_by_answer,
-    question_every,
-    results_flow,
-    room_for_questions,
-    unasked,
-    until_question,
-    waits_for_answers,
-)
-from sa_atp.protocol.rank.recovery.questions import Question, Questions
+from sa_atp.protocol.rank.recovery.asking import is_late_news, late_before_us, on_left_by_answer
+from sa_atp.protocol.rank.recovery.probing import Prober
+from sa_atp.protocol.rank.recovery.questions import Question
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
-from sa_atp.protocol.rank.sums.stamp import probes
-from sa_atp.protocol.rank.sums.under_way import in_network
 
 MAX_PROBES = 256  # asked at once, where each fragment may be in a different state
-MAX_QUESTIONS = 64  # asked for one silence: when the oldest are known those behind them have their turn
-LOSSY_TRANSMISSIONS = 4096  # after a loss, in which more of them are expected
 FOR_EVER = 1 << 62
 
 
 class Recovery:
     """Finds what must be sent again, of all operations of a connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, prober: Prober) -> None:
+        self._prober = prober
         self._log, self._window_log = connection.log, connection.window_log
-        self.packets: deque[Burst] = deque()
-        """Probes to send."""
         self._member, self._leaf = connection.membership, connection.leaf
         self._round_trip, self._window = connection.round_trip, connection.window
         self._probe_timer, self._under_way = connection.probe_timer, connection.under_way
         self._stats = connection.stats
-        self._questions = Questions()
-        self._newest: tuple[Operation, int] | None = None  # the fragment that left last
-        self.asking = Asking()
 
     # --- by order -----------------------------------------------------------------------------------------------------
 
@@ -95,12 +69,12 @@ class Recovery:
                 continue
             (group,) = operation.groups
             gaps = gaps[(group.order[gaps] == NEVER) & (group.ask_again_us[gaps] <= now_us)]
-            room = room_for_questions(self._window, len(self._questions))
+            room = self._prober.room
             if len(gaps) and room > 0:
-                self._ask_for(operation, gaps[:room].tolist(), now_us)
+                self._prober.ask_for(operation, gaps[:room].tolist(), now_us)
 
     def _ask_for_late(self, operation: Operation, group: ContributionGroup, before_us: int, now_us: int) -> None:
-        room = room_for_questions(self._window, len(self._questions))
+        room = self._prober.room
         if room <= 0:
             return
         oldest = operation.oldest_pending() or 0
@@ -113,159 +87,30 @@ class Recovery:
             # these were sent past our leaf, and the leaf would answer
             self._on_loss(self._lose_by_order(operation, group, late), now_us)
             return
-        if results_flow(self.asking, self._round_trip, now_us) and not group.has_work:
+        if self._prober.results_flow(now_us) and not group.has_work:
             # The group has left: sending these again delays no other fragment, and the sum waits for them.
             at_once = (group.sent_us[late] < before_us) & (group.tries[late] == 1) & ~group.held[late]
             self._lose_by_order(operation, group, late[at_once])
             late = late[~at_once]
         if len(late):
-            self._ask_for(operation, late[:room].tolist(), now_us)
+            self._prober.ask_for(operation, late[:room].tolist(), now_us)
 
     def _lose_by_order(self, operation: Operation, group: ContributionGroup, late: Indices) -> int:
         lost = group.mark_lost(late)
         self._stats.lost_by_order += lost
         if lost:
             self._log(Lost(operation.index, hex(group.bits), "order", int(late[0]), int(late[-1]), lost))
-            self._expect_losses()
+            self._prober.expect_losses()
         return lost
-
-    def _expect_losses(self) -> None:
-        self.asking.lossy_until = self._under_way.sent + LOSSY_TRANSMISSIONS
 
     def _on_loss(self, lost: int, now_us: int) -> None:
         if lost:
-            self._expect_losses()
+            self._prober.expect_losses()
             self._window.on_loss(lost, self._round_trip.empty_share, now_us, self._round_trip.smoothed_us)
             if self._window_log is not None:
                 self._window_log.note("loss")
 
-    # --- by asking ----------------------------------------------------------------------------------------------------
-
-    def ask(self, operation: Operation, local: int, now_us: int) -> None:
-        """Asks which contributions to a fragment the switch holds, and which ranks its sum waits for."""
-        self._ask_for(operation, [local], now_us, tells=True)
-
-    def _ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
-        sent, since_us = self._under_way.sent, now_us - self._round_trip.longest_answer_us
-        numbers = [
-            self._questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
-        ]
-        for group in operation.groups:
-            group.ask_again_us[locals_] = now_us + answer_us(self._round_trip)
-        self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)
-        self._stats.probes += len(locals_)
-        if self._log is not nobody:
-            self._log(FragmentsAsked(operation.index, min(locals_), max(locals_), len(locals_), tells))
-        self.packets.append(Burst(self._member.data_address, probes(self._member, operation, locals_, numbers)))
-
-    def until_question(self, now_us: int) -> int | None:
-        """Number of fragments that may leave before a question has to follow them; None: results show what arrives."""
-        if results_flow(self.asking, self._round_trip, now_us):
-            return None
-        return until_question(self.asking, self._window, self._under_way)
-
-    def on_sent(self, operation: Operation, local: int, now_us: int) -> None:
-        """Notes that fragments have left, up to this one. Where no results come, a question follows them."""
-        self._newest = operation, local
-        under_way = self._under_way
-        if results_flow(self.asking, self._round_trip, now_us):
-            due = is_due_while_results_flow(
-                self.asking,
-                self._window,
-                under_way.in_flight,
-                in_network(under_way),
-                under_way.out,
-                is_lossy(self.asking, self._under_way),
-                now_us,
-            )
-        else:
-            due = unasked(self.asking, under_way.sent, under_way.out) >= question_every(self._window)
-        if not self._ask_when_left(operation, local, now_us) and due:
-            self._ask_behind(now_us)
-
-    def _ask_when_left(self, operation: Operation, local: int, now_us: int) -> bool:
-        """Asks once in an operation, when all of our first contribution has left: the answer shows when it has arrived,
-        and help is planned with that time. No question is needed where results show it. Returns: whether it asked.
-        """
-        if not self.asks_when_left(operation) or not operation.groups:
-            return False
-        operation.has_left = not any(group.has_work for group in operation.groups)
-        if (
-            not operation.has_left
-            or results_flow(self.asking, self._round_trip, now_us)
-            or not operation.pending[local]
-        ):
-            return False
-        self.ask(operation, local, now_us)
-        return True
-
-    def on_full_window(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Asks again while the window is full, if an answer is late: nothing can leave before arrivals are known, the
-        question behind the window's last fragment may be lost, and results of other operations keep the probe timer
-        from expiring.
-
-        Args: operations: the operations that are not done, in order.
-        """
-        lossy, in_flight = is_lossy(self.asking, self._under_way), self._under_way.in_flight
-        if not is_answer_late(self.asking, self._round_trip, self._window, in_flight, self.waiting, lossy, now_us):
-            return
-        for operation in operations:
-            oldest = operation.oldest_pending()
-            if oldest is not None:
-                self._ask_for(operation, [oldest], now_us)
-                return
-
-    def on_nothing_to_send(self, now_us: int) -> None:
-        """Asks for the fragment that was sent last, if losses are expected: no later fragment will show whether it is
-        lost. Also asks when all of a contribution has left, if kernels have sent it: they do not ask.
-        """
-        if self._newest is None:
-            return
-        operation, local = self._newest
-        self._ask_when_left(operation, local, now_us)
-        ends = not results_flow(self.asking, self._round_trip, now_us) or not any(
-            group.has_work for group in operation.groups
-        )
-        under_way = self._under_way
-        if is_lossy(self.asking, under_way) and ends and unasked(self.asking, under_way.sent, under_way.out) > 0:
-            self._ask_behind(now_us)
-
-    def _ask_behind(self, now_us: int) -> None:
-        """Asks for the fragment that was sent last, unless an answer about it may be on its way."""
-        assert self._newest is not None
-        operation, local = self._newest
-        if operation.pending[local] and all(group.ask_again_us[local] <= now_us for group in operation.groups):
-            self._ask_for(operation, [local], now_us)
-
-    @property
-    def waits_for_answers(self) -> bool:
-        """Whether questions are unanswered, and no results have come since they left."""
-        return waits_for_answers(self.asking, len(self._questions))
-
-    def ask_around(self, operations: Iterable[Operation], now_us: int) -> None:
-        """Asks after a silence for the oldest missing fragment, and for fragments that the oldest operations have sent.
-
-        An operation with nothing in flight is left out, unless it is the oldest: all others wait for that one.
-
-        Args: operations: the operations that are not done, in order.
-        """
-        left = MAX_QUESTIONS
-        for n, operation in enumerate(operations):
-            if n and not any(group.in_flight for group in operation.groups):
-                continue
-            oldest = operation.oldest_pending()
-            if oldest is None:
-                continue
-            asked = {oldest}
-            for group in operation.groups:
-                waiting = group.waiting(operation.pending, oldest, now_us + 1)
-                if len(waiting):
-                    asked.update((int(waiting[0]), int(waiting[-1])))
-            for local in asked:
-                self.ask(operation, local, now_us)
-            left -= len(asked)
-            if left <= 0:
-                return
+    # --- by answers ---------------------------------------------------------------------------------------------------
 
     def on_answer(self, head: np.void, bits: int, operation: Operation, now_us: int) -> WaitingFor | None:
         """Takes an answer: which contributions to a fragment the switch or the parameter server holds.
@@ -281,7 +126,7 @@ class Recovery:
         if local is None:
             return None
         flags = int(head["flags"])
-        question = self._questions.answered(operation, local, question_number(flags))
+        question = self._prober.questions.answered(operation, local, question_number(flags))
         if question is None:
             return None
         from_server = bool(flags & Flag.FROM_PS)
@@ -293,11 +138,11 @@ class Recovery:
             if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
                 # where no switch aggregates, contributions go by the same path
                 path = self._round_trip
-                (path.answer_of_server if self._member.levels else path.answer)(elapsed_us)
+                (path.time_server_answer if self._member.levels else path.time_answer)(elapsed_us)
             if not self._member.levels and self._round_trip.is_queue:
                 self._window.on_queue()  # nothing on this path marks
         elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
-            self._round_trip.answer(elapsed_us)
+            self._round_trip.time_answer(elapsed_us)
         is_marked = flags & Flag.CONGESTION != 0
         on_left_by_answer(self._under_way, self._window, self._round_trip, question.behind, is_marked, now_us)
         if self._window_log is not None:
@@ -315,14 +160,14 @@ class Recovery:
         Questions about a fragment whose sum is known are left out. Its slot may have another owner by now: then the
         parameter server answers, and its answers take longer than the switch's.
         """
-        for lost in self._questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
+        for lost in self._prober.questions.overdue(answered.asked_us - self._round_trip.reordering_us(now_us)):
             operation = lost.operation
             if not operation.pending[lost.local]:
                 continue
             self._log(Overdue(operation.index, lost.local, now_us - lost.asked_us))
-            self._expect_losses()
+            self._prober.expect_losses()
             if lost.tells:
-                self.ask(operation, lost.local, now_us)
+                self._prober.ask(operation, lost.local, now_us)
             for group in operation.groups:
                 group.ask_again_us[lost.local] = NEVER
                 group.late_up_to = max(group.late_up_to, int(group.order[lost.local]))
@@ -332,7 +177,7 @@ class Recovery:
         self, operation: Operation, local: int, bits: int, question: Question, from_server: bool, now_us: int
     ) -> WaitingFor | None:
         lost = not_there = 0
-        flows = results_flow(self.asking, self._round_trip, now_us)  # then order tells which of the others are late
+        flows = self._prober.results_flow(now_us)  # then order tells which of the others are late
         held = True
         oldest = operation.oldest_pending() or 0
         same_us = now_us - operation.held_since_us if bits == operation.held_bits else 0
@@ -367,7 +212,7 @@ class Recovery:
             else:
                 group.held[local] = True
                 group.ask_again_us[local] = now_us + 2 * answer_us(self._round_trip)
-                if is_lossy(self.asking, self._under_way) and not (flows and group.has_work):
+                if self._prober.expects_losses and not (flows and group.has_work):
                     group.late_up_to = max(group.late_up_to, question.behind)
                 if in_leaf and self._leaf.must_flush(
                     group, bits, self._probe_timer.timeouts, same_us=same_us, is_in_the_way=in_the_way
@@ -375,7 +220,7 @@ class Recovery:
                     waiting = group.waiting(operation.pending, oldest, question.asked_us)
                     group.flush_leaf(self._leaf.to_flush(group, waiting, self._probe_timer.timeouts))
         if lost:
-            self._expect_losses()
+            self._prober.expect_losses()
             self._on_loss(not_there, now_us)
             self._probe_timer.on_loss()
         if not question.tells:
@@ -400,51 +245,6 @@ class Recovery:
             self._log(Lost(operation.index, hex(group.bits), "question", int(gone[0]), int(gone[-1]), lost))
         return lost
 
-    def forget(self, operation: Operation) -> None:
-        """Drops the questions of an operation that is over: some answers were lost, and some came as results."""
-        self._questions.forget(operation)
-        if self._newest is not None and self._newest[0] is operation:
-            self._newest = None
-
-    # --- for kernels (steady_kernels.py) ------------------------------------------------------------------------------
-
-    def asks_when_left(self, operation: Operation) -> bool:
-        """Whether a question follows the last of our first contribution, if no results come then."""
-        return not operation.has_left and self._member.help_grade is not HelpGrade.NONE
-
-    def is_calm(self) -> bool:
-        """Whether nothing was lost lately, and no question waits to leave."""
-        return not is_lossy(self.asking, self._under_way) and not self.packets
-
-    @property
-    def waiting(self) -> int:
-        """Number of unanswered questions."""
-        return len(self._questions)
-
-    def last_asked_of(self, operation: Operation) -> int:
-        """The highest fragment of an operation that a question was ever for; -1: there was none."""
-        return self._questions.last_of(operation)
-
-    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
-        """See `Questions.open_of`."""
-        return self._questions.open_of(operation)
-
-    def has_asked(self, operation: Operation, asked: Sequence[Asked], known: int) -> None:
-        """Takes over questions of the kernels, each the first about its fragment, that have left or were answered.
-
-        Args: known: number of questions, the first in `asked`, that had left before the kernels began.
-        """
-        for n, question in enumerate(asked):
-            if n >= known:
-                self._questions.ask(operation, question.local, question.asked_us, question.behind, tells=False)
-                self._stats.probes += 1
-            if question.is_answered:
-                self._questions.answered(operation, question.local, 0)
-
-    def has_sent(self, operation: Operation, local: int) -> None:
-        """Notes that kernels have sent fragments, up to this one; no question follows them."""
-        self._newest = operation, local
-
     # --- two levels (section 10.5) ------------------------------------------------------------------------------------
 
     def leave_leaf(self, operation: Operation, now_us: int) -> None:
@@ -461,7 +261,7 @@ class Recovery:
             self._log(LeafLeft(operation.index, hex(group.bits)))
             waiting = group.waiting(operation.pending, oldest, now_us + 1)
             if len(waiting):
-                self.ask(operation, int(waiting[0]), now_us)
+                self._prober.ask(operation, int(waiting[0]), now_us)
 
     def _ask_each(self, operation: Operation, group: ContributionGroup, oldest: int, now_us: int) -> None:
         """Asks for each fragment of a group to which another rank contributes a part as well: in which came first,
@@ -472,4 +272,4 @@ class Recovery:
         waiting = group.waiting(operation.pending, oldest, now_us + 1)[:MAX_PROBES]
         waiting = waiting[group.ask_again_us[waiting] <= now_us]
         if len(waiting):
-            self._ask_for(operation, waiting.tolist(), now_us)
+            self._prober.ask_for(operation, waiting.tolist(), now_us)

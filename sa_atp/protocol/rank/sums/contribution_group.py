@@ -12,11 +12,10 @@ import numpy as np
 
 from sa_atp.basics.arrays import Addends, Bitmaps, Indices, Lanes, Mask
 from sa_atp.protocol.numbers.fragments import Plan, Run
-from sa_atp.protocol.numbers.quantise import quantise
-from sa_atp.protocol.numbers.scaling import POISON, magnitude_code
-from sa_atp.protocol.packets.header import LANE, WORD_BITS, words_of
+from sa_atp.protocol.packets.header import WORD_BITS, words_of
 from sa_atp.protocol.rank.compiled.kernels import Sent
 from sa_atp.protocol.rank.sums.progress import NEVER, Transmissions, fly
+from sa_atp.protocol.rank.sums.rounded_values import RoundedValues
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
@@ -47,7 +46,6 @@ class ContributionGroup(Transmissions):
         self.plan = plan
         self.bits = bits
         self.parts = tuple(parts)
-        self.contributions = contributions
         self.on_behalf = on_behalf
         self.bypass_leaf = on_behalf  # what is sent from now on passes the leaf, if there is one (section 10.5)
         # flush: the next transmission makes the leaf pass on what it holds; flushed: one has done so before;
@@ -62,10 +60,8 @@ class ContributionGroup(Transmissions):
         self.retransmit_queue: deque[int] = deque()
         self.excluded: dict[int, int] = {}  # fragment: contributions of ours that someone else's packets have added
         self._expected_overlap = 0
-        self.poisoned_chunks: set[tuple[int, int]] = set()  # (attempt, chunk)
         self._fresh: list[tuple[int, int]] = []  # ranges that may be sent for the first time, in order, disjoint
-        self._rounded: dict[int, tuple[int, Lanes]] = {}  # chunk: attempt, and its lanes while they may be needed
-        self._codes: dict[tuple[int, int], list[int]] = {}  # (attempt, chunk): the magnitude of each part
+        self.rounded = RoundedValues(plan, bits, self.parts, contributions)
         self.read_by_kernels = tuple(part.view(np.float32) for part in self.parts)
         """The parts, float32[values] each; whole numbers have the bits of int32 there."""
         self.is_aligned = all(part.flags.aligned for part in self.parts)
@@ -80,7 +76,7 @@ class ContributionGroup(Transmissions):
 
     @property
     def given_bits(self) -> int:
-        """The contributions that a program has made with it."""
+        """The contributions that a program made when it gave the values."""
         return self.bits
 
     def bits_at(self, local: int) -> int:
@@ -100,23 +96,23 @@ class ContributionGroup(Transmissions):
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
-    def may_send_scale(self, attempt: int, fragment: int) -> None:
+    def allow_scale(self, attempt: int, fragment: int) -> None:
         first = self.plan.scale_start(attempt) + fragment
         self._insert(first, first + 1)
 
-    def may_send_chunk(self, attempt: int, chunk: int) -> None:
+    def allow_chunk(self, attempt: int, chunk: int) -> None:
         """Lets a chunk go; it is rounded when its first fragment is written."""
         base = self.plan.data_start(attempt)
         first, last = self.plan.fragments_of(chunk)
         self._insert(base + first, base + last)
 
-    def may_send_all(self) -> None:
-        """Lets all chunks go in attempt 0, as may_send_chunk does one."""
+    def allow_all(self) -> None:
+        """Lets all chunks go in attempt 0, as allow_chunk does one."""
         self._fresh = [(self.plan.scale_fragments, self.plan.attempt_fragments)]
 
     def forget_chunk(self, attempt: int, chunk: int) -> None:
         """The chunk's sum is known, or is tried anew: nothing of this attempt needs to be sent any more."""
-        self._rounded.pop(chunk, None)
+        self.rounded.forget(chunk)
         if not self._fresh:
             return
         base = self.plan.data_start(attempt)
@@ -125,7 +121,7 @@ class ContributionGroup(Transmissions):
 
     def forget_complete(self, accepted: Mask, end: int) -> None:
         """Forgets chunks that a kernel has accepted in attempt 0. Args: end: of the last of them."""
-        if self._rounded or (self._fresh and self._fresh[0][0] < end):
+        if self.rounded or (self._fresh and self._fresh[0][0] < end):
             for chunk in np.flatnonzero(accepted).tolist():
                 self.forget_chunk(0, chunk)
 
@@ -282,7 +278,7 @@ class ContributionGroup(Transmissions):
     def is_steady(self) -> bool:
         """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
         return not (
-            self.retransmit_queue or self.excluded or self._rounded or len(self._fresh) > 1 or self.bypass_leaf
+            self.retransmit_queue or self.excluded or self.rounded or len(self._fresh) > 1 or self.bypass_leaf
         ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
 
     @property
@@ -360,7 +356,7 @@ class ContributionGroup(Transmissions):
         return True
 
     def resend_next(self, local: int) -> None:
-        """What is sent next of a fragment makes the slot hand over: it would be refused there, having been offered before
+        """Has the next transmission of a fragment make its slot hand over: the slot would refuse it, having seen it before
         (section 5.6).
         """
         self.tries[local] = max(self.tries[local], RESEND_AFTER_TRIES)
@@ -375,85 +371,15 @@ class ContributionGroup(Transmissions):
         width = bits.shape[1] * WORD_BITS
         bits[:] = words_of(self.bits, width)
         if run.chunk < 0:
-            out[0] = self._scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
+            out[0] = self.rounded.scale_lanes(run.attempt, run.fragment, self.excluded.get(run.first, 0))
             bits[0] = words_of(self.bits & ~self.excluded.get(run.first, 0), width)
             return
         first = run.fragment - self.plan.fragments_of(run.chunk)[0]
-        out[:] = self._lanes_of(run.chunk, run.attempt, exponent)[first : first + len(run)]
+        out[:] = self.rounded.lanes_of(run.chunk, run.attempt, exponent)[first : first + len(run)]
         if not self.excluded:
             return
         for row in range(len(run)):
             excluded = self.excluded.get(run.first + row, 0)
             if excluded:
                 bits[row] = words_of(self.bits & ~excluded, width)
-                out[row] = self._lanes_without(run.chunk, exponent, first + row, excluded)
-
-    def forget_rounded(self) -> None:
-        """Frees the rounded lanes that were kept for contributions that were sent again after the sum was known."""
-        self._rounded.clear()
-
-    def is_poisoned(self, run: Run) -> bool:
-        """True if a lane of the run's chunk is poisoned in this attempt."""
-        return bool(self.poisoned_chunks) and (run.attempt, run.chunk) in self.poisoned_chunks
-
-    def _lanes_of(self, chunk: int, attempt: int, exponent: int) -> Lanes:
-        """A chunk as it travels, big-endian."""
-        known = self._rounded.get(chunk)
-        if known is not None and known[0] == attempt:
-            return known[1]
-        start, end = self.plan.values_of(chunk)
-        first, last = self.plan.fragments_of(chunk)
-        rounded = np.empty((last - first) * self.plan.lanes, np.int32)
-        whole = rounded.reshape(last - first, self.plan.lanes)
-        parts = [part[start:end] for part in self.parts]
-        if quantise(parts, exponent, self.contributions, rounded):
-            self.poisoned_chunks.add((attempt, chunk))
-            self._sign_poison(whole, parts, self._owners(), exponent)
-        lanes = whole.astype(LANE)
-        self._rounded[chunk] = (attempt, lanes)
-        return lanes
-
-    def _lanes_without(self, chunk: int, exponent: int, fragment: int, excluded: int) -> Lanes:
-        """One of a chunk's fragments from the contributions that are not excluded. Args: fragment: place in the chunk."""
-        start, end = self.plan.values_of(chunk)
-        start = min(start + fragment * self.plan.lanes, end)
-        span = slice(start, min(start + self.plan.lanes, end))
-        rest = {c: part[span] for c, part in zip(self._owners(), self.parts, strict=True) if not excluded >> c & 1}
-        parts = list(rest.values())
-        rounded = np.empty(self.plan.lanes, np.int32)
-        if quantise(parts, exponent, self.contributions, rounded):
-            self._sign_poison(rounded.reshape(1, -1), parts, list(rest), exponent)
-        return rounded.astype(LANE)
-
-    def _sign_poison(self, lanes: Lanes, parts: Sequence[Addends], owners: Sequence[int], exponent: int) -> None:
-        """Says whose values it is that do not fit: contribution c's poison goes to lane c of a fragment. (section 6.3)
-
-        Args: lanes: quantised; parts: what they were made of; owners: the contributions that these are.
-        """
-        is_poison = lanes == POISON
-        lanes[is_poison] = 0
-        alone = np.empty(lanes.size, np.int32)
-        for n, part in enumerate(parts):
-            # all fragments of a part at once: where a tensor has grown every one of them is poisoned
-            if quantise([part], exponent, self.contributions, alone):
-                rows = np.flatnonzero((is_poison & (alone.reshape(lanes.shape) == POISON)).any(axis=1))
-                whose = owners if len(parts) == 1 else owners[n : n + 1]
-                lanes[np.ix_(rows, np.array(whose) % self.plan.lanes)] = POISON
-
-    def _scale_lanes(self, attempt: int, fragment: int, excluded: int) -> Lanes:
-        """Each contribution has a place for its magnitude of each chunk; everyone else writes zero there."""
-        lanes = np.zeros(self.plan.lanes, np.int32)
-        for chunk in self.plan.chunks_of_scale(fragment):
-            _, at, shifts = self.plan.scale_place(chunk)
-            codes = self._codes.get((attempt, chunk))
-            if codes is None:
-                start, end = self.plan.values_of(chunk)
-                codes = self._codes[attempt, chunk] = [magnitude_code(part[start:end]) for part in self.parts]
-            for place, c in enumerate(self._owners()):
-                if not excluded >> c & 1:
-                    lanes[at[c]] |= codes[place if len(codes) > 1 else 0] << int(shifts[c])
-        return lanes
-
-    def _owners(self) -> list[int]:
-        """The contributions that the parts are, lowest first."""
-        return [c for c in range(self.bits.bit_length()) if self.bits >> c & 1]
+                out[row] = self.rounded.lanes_without(run.chunk, exponent, first + row, excluded)

@@ -45,23 +45,23 @@ class GatheredOperation(Operation):
     def add(self, group: ContributionGroup) -> None:
         self.groups.append(group)
         if self.pending[START]:
-            group.may_send_scale(0, START)
+            group.allow_scale(0, START)
         else:
-            group.may_send_all()
+            group.allow_all()
 
     def _start(self) -> None:
         """Lets the own part go: everybody has begun the operation."""
         if self.pending[START]:
             self._settle(START, START + 1)
             for group in self.groups:
-                group.may_send_all()
+                group.allow_all()
 
     def _on_scale(self, run: Run, lanes: Lanes) -> tuple[int, int]:
         waits = bool(self.pending[START]) and (run.attempt, run.fragment) == (0, START)
         found = super()._on_scale(run, lanes)
         if waits:
             for group in self.groups:
-                group.may_send_all()
+                group.allow_all()
         return found
 
     def _on_data(self, run: Run, exponent: int, lanes: Lanes) -> tuple[int, int]:

@@ -138,15 +138,15 @@ class Operation(Progress):
         self.groups.append(group)
         plan = self.plan
         if self.is_foretold and not self.resolved:
-            group.may_send_all()
+            group.allow_all()
             return
         for attempt in (0, 1):
             first = plan.scale_start(attempt)
             for fragment in np.flatnonzero(self.pending[first : first + plan.scale_fragments]).tolist():
-                group.may_send_scale(attempt, fragment)
+                group.allow_scale(attempt, fragment)
         for chunk in range(plan.chunks):
             if self.exponent[chunk] != UNKNOWN and not self._accepted[chunk]:
-                group.may_send_chunk(int(self.attempt[chunk]), chunk)
+                group.allow_chunk(int(self.attempt[chunk]), chunk)
 
     def exponent_of(self, run: Run) -> int:
         """The exponent of a run's lanes; 0 for scale fragments."""
@@ -344,7 +344,7 @@ class Operation(Progress):
         if not self.pending[local]:
             self._want(local, local + 1)
             for group in self.groups:
-                group.may_send_scale(attempt, fragment)
+                group.allow_scale(attempt, fragment)
 
     def _know(self, chunk: int, attempt: int, exponent: int) -> None:
         """The exponent is known: the chunk's data may travel."""
@@ -355,7 +355,7 @@ class Operation(Progress):
         self._waiting[chunk] = end - first
         self._want(base + first, base + end)
         for group in self.groups:
-            group.may_send_chunk(attempt, chunk)
+            group.allow_chunk(attempt, chunk)
 
     def _begin_attempt(self, chunk: int, attempt: int) -> None:
         self.redone += attempt - int(self.attempt[chunk])

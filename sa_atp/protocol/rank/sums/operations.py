@@ -73,11 +73,11 @@ class Operations:
         self._complete = 0  # what is before this place somebody has all sums of
 
     def begin(self, values: int, key: object | None, scale: float = 1.0, *, whole: bool = False) -> tuple[int, int]:
-        """Args: see Worker.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
+        """Args: see Collectives.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
         return self._begin(self._plan(values), key, name_of(("whole", key) if whole else key, scale), whole=whole)
 
     def begin_gather(self, words: int, name: object) -> tuple[int, int]:
-        """Args: see Worker.begin_gather. Returns: as `begin`."""
+        """Args: see Collectives.begin_gather. Returns: as `begin`."""
         plan = gather_plan_of(words, self._member)
         return self._begin(plan, None, name_of(("gather", words, name), 1.0), whole=True, gathers=True)
 
@@ -194,7 +194,7 @@ class Operations:
         """The operations that are open and not done, in order."""
         return self._active.values()
 
-    def are_complete(self, seq: int) -> None:
+    def note_complete(self, seq: int) -> None:
         """Some rank has all sums before this number, and gives them to whoever asks: our contributions are not needed."""
         if not self._member.scatters:  # "some rank has it" is of no use there, unless that is the one that needs it
             self._complete = max(self._complete, self._place(seq))

@@ -53,7 +53,7 @@ class PartGroup(ContributionGroup):
 
     # --- what may be sent -------------------------------------------------------------------------------------------
 
-    def may_send_all(self) -> None:
+    def allow_all(self) -> None:
         """Lets the own part go."""
         self._fresh = [(self._first, self._end)]
 

@@ -13,11 +13,11 @@ NEVER = 0  # a time, or the number of a transmission: of what has not been sent
 
 
 def tag_of(index: int, values: int, name: int = 0) -> int:
-    """What fragments of an operation carry, so that sums of different operations are never mixed. (protocol section 7.5)
+    """Returns the tag that an operation's fragments carry, so that sums of different operations are never mixed.
 
-    From its number, its size and its name (see `name_of`): ranks that disagree about one of them have different tags, where
-    they agree about everything else. Sizes that need the same fragments always differ in the tag, others in all cases but
-    one of 256; likewise names, for each number anew.
+    It follows from the operation's number, size and name (protocol section 7.5): ranks that disagree about one of these
+    have different tags, where they agree about everything else. Sizes that need the same fragments always differ in the
+    tag, others in all cases but one of 256; likewise names, for each number anew.
     """
     fragment, within = divmod(values - 1, 256)
     return (index + within + (fragment * 0x9E3779B1 >> 24) + (name * (2 * index + 1) >> 24)) & 0xFF
@@ -44,13 +44,13 @@ def _comparable(key: object | None) -> object:
 
 
 def miss(progress: "Progress", under_way: UnderWay, more: int) -> None:
-    """So many more fragments are missing."""
+    """Counts more missing fragments, or fewer if `more` is negative."""
     progress.missing += more
     under_way.missing += more
 
 
 def fly(group: "Transmissions", under_way: UnderWay, more: int) -> None:
-    """So many more fragments are in flight."""
+    """Counts more fragments in flight, or fewer if `more` is negative."""
     group.in_flight += more
     under_way.in_flight += more
 
@@ -103,11 +103,11 @@ class Transmissions:
     newest_done_us: int
     """When the latest was sent of the fragments that were sent once and are complete."""
     asked_before_us: int
-    """What was sent before, and is late by others' results, has been asked for."""
+    """Time of sending before which fragments, late by results of later ones, have been asked for."""
     late_up_to: int
     """The transmission up to which answers showed that what is not known has to be asked for."""
     asked_up_to: int
-    """... up to which that has been done."""
+    """Number of the transmission up to which late fragments have been asked for."""
 
     def __init__(self) -> None:
         self.in_flight = self.high = 0

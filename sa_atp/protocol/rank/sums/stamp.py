@@ -114,7 +114,7 @@ def contributions_again(member: Membership, operations: Sequence[Operation], fir
     stamp.finish()
     for operation in {id(row[1]): row[1] for row in rows}.values():
         operation.recalled += 1
-        operation.groups[0].forget_rounded()
+        operation.groups[0].rounded.forget_all()
     return packets
 
 

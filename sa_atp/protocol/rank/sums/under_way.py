@@ -1,4 +1,4 @@
-"""What all operations of a connection have under way, counted where it changes.
+"""Counts of the fragments that all operations of a connection have under way, kept where they change.
 
 Nobody has to go through the operations to know, however many there are. Transmissions are numbered in the order in which
 they leave. They stay in that order on the way to the switch, so whatever shows that one of them has arrived shows that

@@ -1,4 +1,4 @@
-"""What sums say of contributions that cannot be summed. (protocol sections 6.2 and 6.3)"""
+"""Exceptions about contributions that cannot be summed, as sums tell it. (protocol sections 6.2 and 6.3)"""
 
 
 class NotFinite(Exception):
