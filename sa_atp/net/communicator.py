@@ -85,6 +85,7 @@ class Communicator(Asking, Scattering, Gathering):
         self._session = Session(self._worker)
         self.helping = Helping(membership, self.ask, now_us, lambda: self._worker.answer_us)
         self._session.revoked = self.helping.on_revoked
+        self._session.called = self.helping.on_called
         self._driver = driver
         self._closed = False
         self._closing = threading.Lock()  # the first call of close takes it, and keeps it

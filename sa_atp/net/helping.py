@@ -6,17 +6,21 @@ blocks. (protocol section 10.2)
 
 import math
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from statistics import median_low
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
+from sa_atp.protocol.help.belief import Forecast
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
 from sa_atp.protocol.help.share import Share
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request
-from sa_atp.protocol.packets.help_messages import AboutHelp, Claim, Granted, Idle, Nothing, Offer, Work
+from sa_atp.protocol.packets.help_messages import AboutHelp, Call, Claim, Granted, Idle, Nothing, Offer, Work
 
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
@@ -38,7 +42,7 @@ class OwnShard:
         self._asked = False  # whether the newest claim is unanswered
         # whether the parameter server knows what this rank holds, and how slow it is
         self._told = limit >= helping.micro_batches and not helping.was_cut_off
-        self._was_slower = False  # whether this rank has reported in this step that it is slower
+        self._was_unlike = False  # whether this rank has reported in this step that it is slower, or faster
         self._since_us: int | None = None  # when the current micro-batch was begun; None: it is done
         self._waiting: Future[None] | None = None
 
@@ -48,16 +52,17 @@ class OwnShard:
         Returns: its number; None if the rank may not compute another one, or not yet.
         """
         with self._lock:
-            if self._told and self._helping.is_slower and not self._was_slower:
+            if self._helping.is_unlike and not self._was_unlike:
                 # the server does not know it yet, and may be about to give the next micro-batches to others
-                self._was_slower, self._told = True, False
-                self._share.give_back(self._reserve())
+                self._was_unlike, self._told = True, False
+                if self._helping.is_slower:
+                    self._share.give_back(self._reserve())
             found = self._share.take()
             if found is not None:
                 self._since_us = self._helping.now_us()
             reserve_us = MARGIN * self._helping.answer_us()
             soon = self._share.left * self._helping.micro_batch_us <= reserve_us
-            wants = not self._asked and (not self._told or (soon and self._wants_more))
+            wants = not self._told or (soon and self._wants_more and not self._asked)
             claim = self._claim() if wants else None
         self._send(claim)
         return found
@@ -169,8 +174,8 @@ class Helping:
         self._took_us: list[int] = []  # of each micro-batch of this step
         self._told = 0  # how many of these have been reported
         self._untold_us: list[int] = []  # of micro-batches of earlier steps that were not reported in time
-        self._usual_us = 0  # the median of the step before; 0: not known
-        self._longest_us = 0  # the longest of the step before
+        self._usual = Forecast()  # of a micro-batch, as the ledger makes it
+        self._longest = Forecast()  # of the longest one in a step
         self._sent_us = 0
         self.weight = 1
         """How much work one of this rank's micro-batches is, where shards differ; in a unit that all ranks share."""
@@ -181,12 +186,17 @@ class Helping:
         """This rank's contributions in this step that a backup worker should have sent, as a bitmap."""
         self.was_cut_off = False
         """Whether others have computed this rank's current micro-batch first, so that its speed is not known."""
-        self.answered_us = now_us()
-        """When the answer to the newest offer came."""
+        self.ask_at_us = now_us()
+        """When to offer again, by the newest answer to an offer, or the newest call."""
+        self.has_work: Future[None] = Future()
+        """Is done as soon as `take_work` has some."""
+        self._works: deque[Work] = deque()  # given, and not taken
+        self._given: set[tuple[int, int]] = set()  # (shard, micro-batch) of work in this step
         self.helps_rank: int | None = None
         """The rank whose micro-batches this rank was last given to compute, until it asks again; None: nobody's."""
         self.helped = 0
         """Micro-batches of other ranks that this rank was given to compute."""
+        self._membership = membership
         self._rank = membership.rank
         self._shards: dict[int, OwnShard] = {}
 
@@ -198,12 +208,17 @@ class Helping:
             self._next_step += 1
             self._began_us = self.now_us()
             self.helps_rank = None
-            took_us = self._took_us or [self.micro_batch_us]
-            self._usual_us, self._longest_us = (median_low(took_us), max(took_us)) if self._next_step > 1 else (0, 0)
+            if self._next_step > 1:
+                took_us = self._took_us or [self.micro_batch_us]
+                self._usual.note(median_low(took_us))
+                self._longest.note(max(took_us))
             self._untold_us += self._took_us[self._told :]
             self._took_us, self._told = [], 0
             self.may_cross, self._crossed = self._crossed, False
             self.copied = 0
+            self._given.clear()
+            self._works.clear()
+            self.has_work = Future()
             return self._next_step - 1
 
     def own_shard(self, step: int) -> OwnShard:
@@ -243,10 +258,21 @@ class Helping:
 
     @property
     def is_slower(self) -> bool:
-        """Whether the last micro-batch took much longer than the median of the step before, and longer than each of them:
-        on a busy host, single ones take long.
+        """Whether the last micro-batch took much longer than is usual in most recent steps, and longer than each of
+        theirs: on a busy host, single ones take long.
         """
-        return 0 < SLOWER * self._usual_us < self.micro_batch_us > self._longest_us
+        usual_us, longest_us = self._usual.mean_us or 0, self._longest.mean_us or 0
+        return self.has_measured and 0 < SLOWER * usual_us < self.micro_batch_us > longest_us
+
+    @property
+    def is_unlike(self) -> bool:
+        """Whether this rank's speed in this step is not the one that the ledger expects."""
+        return self.is_slower or (self.has_measured and SLOWER * self.micro_batch_us < (self._usual.mean_us or 0))
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether this rank has computed a micro-batch in this step."""
+        return bool(self._took_us)
 
     def waits_for_sum_before(self, step: int) -> bool:
         """Whether only the sum of the step before is missing, and the link is not slow, so that the sum comes soon. In the
@@ -304,26 +330,71 @@ class Helping:
             busy_us: how long this rank is still busy with other work.
             progress: how far its own fragments are, where that is known.
         """
-        question = Offer(
-            missing=missing,
-            busy_us=busy_us,
-            pending=None if progress is None else math.floor(1000 * progress.pending),
-            **self.report(step),
-        )
+        with self.lock:
+            question = Offer(
+                missing=missing,
+                busy_us=busy_us,
+                pending=None if progress is None else math.floor(1000 * progress.pending),
+                given=self._bits_given(),
+                **self.report(step),
+            )
 
         def understand(reply: Reply | None) -> Work | Nothing:
-            with self.lock:
-                self._note_work(reply)
-                if step == self._next_step - 1:
-                    self.answered_us = self.now_us()
-            return reply if isinstance(reply, Work | Nothing) else Nothing()
+            answer = reply if isinstance(reply, Work | Nothing) else Nothing()
+            self._take_answer(step, answer)
+            return answer
 
         return self.ask(question, understand)
 
-    def _note_work(self, reply: Reply | None) -> None:
-        work = reply if isinstance(reply, Work) and reply.shard != self._rank else None
-        self.helps_rank = None if work is None else work.shard
-        self.helped += 0 if work is None else len(work.micro_batches)
+    def on_called(self, call: Call) -> None:
+        """Handles the parameter server's `call`; called in the connection's thread."""
+        self._take_answer(
+            call.step, Work(shard=call.shard, micro_batches=call.micro_batches, again_us=call.again_us), is_new=False
+        )
+
+    def _take_answer(self, step: int, answer: Work | Nothing, *, is_new: bool = True) -> None:
+        """Takes the answer to an offer, or a call. Work that was sent twice, because the first message was late, counts
+        once.
+
+        Args: is_new: whether what it says of further work is the newest word even if this rank has that work.
+        """
+        with self.lock:
+            if step != self._next_step - 1:
+                return
+            new: list[int] = []
+            if isinstance(answer, Work):
+                new = [m for m in answer.micro_batches if (answer.shard, m) not in self._given]
+                self._given.update((answer.shard, m) for m in new)
+                self.helped += 0 if answer.shard == self._rank else len(new)
+            if new and isinstance(answer, Work):
+                self._works.append(replace(answer, micro_batches=new))
+            elif isinstance(answer, Nothing) and not self._works:
+                self.helps_rank = None
+            if new or is_new:
+                self.ask_at_us = self.now_us() + answer.again_us
+            has_work = self.has_work if new and not self.has_work.done() else None
+        if has_work is not None:
+            has_work.set_result(None)
+
+    def take_work(self) -> Work | None:
+        """The next work that this rank was given as a helper; None: there is none."""
+        with self.lock:
+            if not self._works:
+                return None
+            work = self._works.popleft()
+            if not self._works:
+                self.has_work = Future()
+            self.helps_rank = None if work.shard == self._rank else work.shard
+            return work
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """What `take_work` will return."""
+        with self.lock:
+            return tuple(self._works)
+
+    def _bits_given(self) -> int:
+        return sum(self._membership.bit(shard, m) for shard, m in self._given)
 
     def report_idle(self, step: int) -> "Future[None]":
         """Reports that this rank has computed all that it held; with two levels, the answer routes its contribution."""

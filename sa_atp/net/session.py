@@ -21,11 +21,11 @@ from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.numbers.quantise import largest, poisoned
 from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.control import Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
-from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.help_messages import Call, Claim, Idle, Offer
 from sa_atp.protocol.packets.lateness_messages import AskLateness, JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.status_messages import AskStats, JobStats
-from sa_atp.protocol.rank.events import Answer, Failed, OperationDone, Revoked, WaitingFor
+from sa_atp.protocol.rank.events import Answer, Called, Failed, OperationDone, Revoked, WaitingFor
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker
 
@@ -119,6 +119,8 @@ class Session:
         self.worker = worker
         self.membership, self._collectives = worker.membership, worker.collectives
         self.revoked: Callable[[int, int], None] = lambda step, held: None
+        self.called: Callable[[Call], None] = lambda call: None
+        """Called when the parameter server gives this rank work that it did not ask for just now."""
         """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
         self._own_bits = self.membership.bits_of(self.membership.rank)
         self._sums: dict[int, Sum] = {}
@@ -308,6 +310,8 @@ class Session:
                         future.set_result(understand(reply))
                 case Revoked(step, held):
                     self.revoked(step, held)
+                case Called(call):
+                    self.called(call)
                 case Failed(error):
                     self.fail(error)
         if self.membership.help_grade is not HelpGrade.NONE:

@@ -27,7 +27,6 @@ IDLE_ANSWER_US = 20_000  # the longest that data waits for the answer to Idle, w
 IDLE_ANSWERS = 4  # the same in times that an answer takes
 WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
 LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
-LEAST_LATER = 1 / 8  # of the time that an answer takes: a shorter delay does not matter
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
 
 
@@ -77,10 +76,13 @@ class Stepper:
         add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
         is_overtaken = yield from self._check_overtaken(sum_)
         if not is_overtaken:
-            offer, unsent = yield from self._compute_own_shard(step, sum_, record)
+            # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because
+            # its owner may send the same
+            gathered: list[Lot] = [{}, {}]
+            offer = yield from self._compute_own_shard(step, sum_, record, gathered)
         contributed_us = self.host.now_us()
         if self.helps and not is_overtaken:
-            yield from self._help(step, sum_, record, offer, unsent)
+            yield from self._help(step, sum_, record, offer, gathered)
         yield Wait(sum_.future)
         unseen_us = self.host.now_us() - min(arrived_us, default=self.host.now_us())
         self._may_be_behind = is_overtaken or unseen_us > self.host.helping.answer_us() > 0
@@ -118,11 +120,12 @@ class Stepper:
 
     # --- own work -----------------------------------------------------------------------------------------------------
 
-    def _compute_own_shard(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+    def _compute_own_shard(self, step: int, sum_: PendingSum, record: StepRecord, gathered: list[Lot]) -> Steps:
         """Computes what we hold of our own shard, and contributes it.
 
-        Returns: an offer to help that was made ahead, or None; and own contributions that leave with the work it
-            brings.
+        Args: gathered: what is computed and not sent, which is added to: work for others, done while we wait for an
+            answer, and own contributions that leave with work for others.
+        Returns: an offer to help that was made ahead, or None.
         """
         parts: Lot = {}
         waited_us = 0
@@ -141,15 +144,19 @@ class Stepper:
                     self._contribute(sum_, parts, on_behalf=False)
                     parts = {}
                 waits_from_us = self.host.now_us()
-                yield Wait(first_of(more, sum_.future))
+                work = None if more.done() else self.host.helping.take_work()
+                if work is None:
+                    yield Wait(first_of(more, self.host.helping.has_work, sum_.future))
+                else:
+                    yield from self._do(step, sum_, record, work, gathered)
                 waited_us += self.host.now_us() - waits_from_us
                 continue
             if pause_us and m == (empty + self.micro_batches) // 2:
                 start = self.host.now_us()
                 yield Wait(None, pause_us)
                 record.activities.append(Activity("pause", start, self.host.now_us()))
-            if shard is not None and self._should_offer_ahead(shard, offer, is_first=m == 0):
-                offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us)
+            if shard is not None and self._should_offer_ahead(shard, offer):
+                offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us + self._busy_us())
             stop = sum_.future if shard is not None else None
             gradient = yield from self._compute(step, self.rank, m, record, stop)
             if gradient is None:
@@ -167,9 +174,10 @@ class Stepper:
                     # the answer says whether the data bypasses the leaf; a lost answer is not worth waiting for
                     yield Wait(first_of(idle, sum_.future), timeout_us)
             if self._leaves_with_help(offer):
-                return offer, parts
-            self._contribute(sum_, parts, on_behalf=False)
-        return offer, {}
+                gathered[0].update(parts)
+            else:
+                self._contribute(sum_, parts, on_behalf=False)
+        return offer
 
     def _leaves_before_answer(self, record: StepRecord, waited_us: int) -> bool:
         """Whether to send computed contributions before the answer to a claim: it is far away, and sending twice is
@@ -186,12 +194,10 @@ class Stepper:
         """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
         twice as long, and the sum waits for the second one.
         """
-        if offer is None or not offer.done() or self.host.helping.sent_us < LEAST_SENDING_US:
+        works, member = self.host.helping.works, self.host.membership
+        if offer is None or not works or works[0].backup or self.host.helping.sent_us < LEAST_SENDING_US:
             return False
-        work, member = offer.result(timeout=0), self.host.membership
-        if not isinstance(work, Work) or work.backup:
-            return False
-        return self._is_summed_below(work.shard) and (member.levels <= 1 or not self.host.helping.may_cross)
+        return self._is_summed_below(works[0].shard) and (member.levels <= 1 or not self.host.helping.may_cross)
 
     def _is_summed_below(self, shard: int) -> bool:
         """Whether our work on a shard is summed at the same switch as our own: with one level, or below our leaf."""
@@ -249,21 +255,22 @@ class Stepper:
             bits = sorted(lot)
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
-    def _should_offer_ahead(self, shard: OwnShard, offer: "Offered | None", *, is_first: bool) -> bool:
+    def _should_offer_ahead(self, shard: OwnShard, offer: "Offered | None") -> bool:
         """Whether to offer now, because there will be work for us and the answer takes until we are free.
 
-        Args:
-            offer: the one made before in this step; if there was no work for us then, there may be by now.
-            is_first: nothing is computed yet. Stragglers give up work when they begin the step: an offer that arrives
-                before that is in vain, and the next one comes a round trip later.
+        Args: offer: the one made before in this step.
         """
         helping = self.host.helping
-        answer_us = helping.answer_us()
-        if is_first and shard.left_us and self._typical_us <= LEAST_LATER * answer_us:
+        if offer is not None and (not offer.done() or self._ask_again_us):
             return False
-        if offer is not None and not (offer.done() and isinstance(offer.result(timeout=0), Nothing)):
-            return False
-        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * answer_us
+        if shard.left_us and not helping.has_measured:
+            return False  # it may be slow in this step
+        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * helping.answer_us()
+
+    @property
+    def _ask_again_us(self) -> int:
+        """After how long to offer again."""
+        return max(0, self.host.helping.ask_at_us - self.host.now_us())
 
     def _weight(self, shard: int) -> int:
         """Work in a micro-batch of a shard, in a unit common to all workers."""
@@ -275,54 +282,64 @@ class Stepper:
 
     # --- other workers' work ------------------------------------------------------------------------------------------
 
-    def _help(self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", unsent: Lot) -> Steps:
+    def _help(
+        self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", gathered: list[Lot]
+    ) -> Steps:
         """Helps others until the sum is there: offers, computes the work that it gets, contributes the results.
 
-        Args: offer: made while we computed our own shard. unsent: own contributions that leave with the work it brings.
+        Args: offer: made while we computed our own shard. gathered: what is computed and not sent.
         """
         if offer is None or self.host.membership.levels > 1:  # with two levels the ledger must learn what leaves hold
             self.host.probe(sum_)
         if offer is None:
             own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
-            if (yield Wait(sum_.future, int(self.patience * own_us))):
-                return
-            offer = self._offer(sum_, busy_us=0)
-        # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because its
-        # owner may send the same
-        gathered: list[Lot] = [unsent, {}]
-        while True:
-            self._send_withheld(sum_)
-            if not offer.done() and self.host.helping.should_not_wait:
-                self._send_help(sum_, gathered)
-            # an answer may be stuck behind the data of a congested link
-            yield Wait(first_of(offer, sum_.future), self._unless_withheld_us(None))
+            # others' work may come before, if there was no more of our own
+            yield Wait(first_of(self.host.helping.has_work, sum_.future), int(self.patience * own_us))
             if sum_.future.done():
                 return
-            if not offer.done():
-                continue
-            work = offer.result(timeout=0)
-            if isinstance(work, Nothing):
+            offer = self._offer(sum_, busy_us=self._busy_us())
+        while True:
+            self._send_withheld(sum_)
+            helping = self.host.helping
+            work = helping.take_work()
+            if work is not None:
+                # the next piece is asked for while this one is computed
+                if offer.done() and not self._ask_again_us:
+                    offer = self._offer(sum_, busy_us=self._busy_us(work))
+                yield from self._do(step, sum_, record, work, gathered)
+            elif not offer.done():
+                if helping.should_not_wait:
+                    self._send_help(sum_, gathered)
+                # an answer may be stuck behind the data of a congested link
+                yield Wait(first_of(offer, helping.has_work, sum_.future), self._unless_withheld_us(None))
+            else:
                 self._send_help(sum_, gathered)
-                # a part of that has passed since the answer came
-                ago_us = self.host.now_us() - self.host.helping.answered_us
-                again_us = self._unless_withheld_us(max(0, work.again_us - ago_us))
-                if not again_us or not (yield Wait(sum_.future, again_us)):
+                again_us = self._unless_withheld_us(self._ask_again_us)
+                if not again_us or not (yield Wait(first_of(helping.has_work, sum_.future), again_us)):
                     self._send_withheld(sum_)
                     self.host.probe(sum_)
                     offer = self._offer(sum_, busy_us=0)
-                continue
-            shard, micro_batches = work.shard, work.micro_batches
-            lot = gathered[0 if self._is_summed_below(shard) else 1]
-            if work.backup:
-                gathered.append(lot := {})
-            # the next piece is asked for while this one is computed
-            offer = self._offer(sum_, busy_us=len(micro_batches) * self._scaled_us(self._typical_us, self.rank, shard))
-            for m in micro_batches:
-                gradient = yield from self._compute(step, shard, m, record, sum_.future)
-                if gradient is None:
-                    return  # the sum came first
-                lot[self.host.membership.bit(shard, m)] = gradient
-                self._send_withheld(sum_)
+            if sum_.future.done():
+                return
+
+    def _do(self, step: int, sum_: PendingSum, record: StepRecord, work: Work, gathered: list[Lot]) -> Steps:
+        """Computes work for others, as long as the sum is not there."""
+        lot = gathered[0 if self._is_summed_below(work.shard) else 1]
+        if work.backup:
+            gathered.append(lot := {})
+        for m in work.micro_batches:
+            gradient = yield from self._compute(step, work.shard, m, record, sum_.future)
+            if gradient is None:
+                return  # the sum came first
+            lot[self.host.membership.bit(work.shard, m)] = gradient
+            self._send_withheld(sum_)
+
+    def _busy_us(self, *works: Work) -> int:
+        """How long work for others will take, with what is given to us and not begun."""
+        return sum(
+            len(work.micro_batches) * self._scaled_us(self._typical_us, self.rank, work.shard)
+            for work in (*works, *self.host.helping.works)
+        )
 
     def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
         for lot in gathered:

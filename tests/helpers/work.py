@@ -20,7 +20,7 @@ from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.control import Reply, Request, Taken, decode_reply
-from sa_atp.protocol.packets.help_messages import Revoke
+from sa_atp.protocol.packets.help_messages import Call, Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
@@ -90,10 +90,13 @@ class _Host:
             reply = work_requests.answer(
                 crew.job, crew.job.members[rank], number, question, crew.clock.now_us, levels=1
             )
-            for burst in work_requests.revocations(crew.job):
-                message = decode_reply(burst.data[0].tobytes())
-                assert isinstance(message, Revoke)
-                crew.later(partial(crew.hosts[burst.address[1]].helping.on_revoked, message.step, message.held))
+            for burst in work_requests.unasked(crew.job):
+                message, helping = decode_reply(burst.data[0].tobytes()), crew.hosts[burst.address[1]].helping
+                if isinstance(message, Call):
+                    crew.later(partial(helping.on_called, message))
+                else:
+                    assert isinstance(message, Revoke)
+                    crew.later(partial(helping.on_revoked, message.step, message.held))
             crew.later(lambda: heard(reply))
 
         def heard(reply: Reply) -> None:

@@ -67,6 +67,9 @@ class _Helping(Helping):
             return self._worker.when_missing()
         return super().offer(step, help_.bits_for(rank, missing), busy_us=busy_us, progress=progress)
 
+    def _bits_given(self) -> int:
+        return self._worker.job.help.bits_for(self._worker.rank, super()._bits_given())
+
 
 class FlowWorker(Asking):
     """A worker on the flow network; implements `steps.effects.Host`."""
@@ -88,6 +91,7 @@ class FlowWorker(Asking):
         self._answer_us = 0  # response time of the parameter server, smoothed as in requests.py
         self.helping: Helping = _Helping(self, lambda: self._answer_us)
         job.revoked[rank] = self.helping.on_revoked
+        job.called[rank] = self.helping.on_called
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
 
@@ -138,6 +142,7 @@ class FlowWorker(Asking):
         def asked() -> None:
             reply = job.help.answer(self.rank, question, self._clock.now_us)
             job.revoke(self.rank)
+            job.call(self.rank)
 
             def answered() -> None:
                 if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None and question.step == self._step:

@@ -15,7 +15,7 @@ from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import CutOff, Seated, Taken, TakeSeat
-from sa_atp.protocol.packets.help_messages import HelpAnswer, Work
+from sa_atp.protocol.packets.help_messages import Call, HelpAnswer, Work
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
 from sa_atp.protocol.packets.status_messages import JobCounters
@@ -123,6 +123,14 @@ class HelpGroups:
         while group.book.ledger.to_revoke:
             place, step, held = group.book.ledger.to_revoke.popleft()
             yield group.ranks[place], step, held
+
+    def to_call(self, rank: int) -> Iterator[tuple[int, Call]]:
+        """See `Ledger.to_call`. Args: rank: as in `to_revoke`."""
+        group, _ = self._place[rank]
+        while group.book.ledger.to_call:
+            place, work = group.book.ledger.to_call.popleft()
+            call = work_requests.call(work)
+            yield group.ranks[place], replace(call, shard=group.ranks[call.shard])
 
     def counted(self) -> dict[str, int]:
         """The parameter server's counters of help."""

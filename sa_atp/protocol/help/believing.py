@@ -6,6 +6,7 @@ All times are microseconds.
 
 from typing import Any
 
+ASK_AGAIN_US = 20_000  # after which a revocation that was not answered is repeated
 LEAST_POLL_US = 6_000  # between two offers of a leader for which there is no work
 POLL_LATER = 0.125  # share of a worker's lateness until the next offer because of it
 REPEATED = 2  # a lost report is repeated after so many times an answer's time (job/requests.py)
@@ -20,14 +21,19 @@ def expected_us(b: Any, shard: Any) -> int:
 
 def held_until_us(b: Any, now_us: int) -> int:
     """When a worker will be done with what it holds, without help. An overdue one is expected to take as much longer as it
-    is late already.
+    is late already; it is late when its report should be here, half an answer after it was due.
     """
     if b.is_idle or b.holds_nothing:
         return now_us
     if b.is_overdue:
         each_us = int(b.each_us)
         return int(now_us + max(0, now_us - b.newest_us - each_us) + (b.held - b.begun) * each_us)
-    return int(now_us + abs(b.due_us - now_us))
+    return int(max(b.due_us, now_us + max(0, now_us - report_us(b))))
+
+
+def report_us(b: Any) -> int:
+    """When a worker's report that it is done with what it holds should be here."""
+    return int(b.due_us + b.answer_us // 2)
 
 
 def free_us(b: Any, now_us: int) -> int:
@@ -91,33 +97,38 @@ def next_overdue(beliefs: Any, rank: int, first: int, now_us: int) -> int:
             continue
         if b.has_reported and not b.begun and not b.held:
             continue  # it is not in this step yet, and holds nothing of it
-        if b.due_us < now_us and now_us - b.newest_us > int(b.each_us) * b.is_measured:
+        if report_us(b) < now_us and now_us - b.newest_us > int(b.each_us) * b.is_measured:
             return owner
     return -1
 
 
 def ask_again_us(beliefs: Any, rank: int, now_us: int) -> int:
-    """After how long a rank should offer again because of others' unfinished shards and lots; NEVER_US: there are none."""
+    """After how long an offer of a rank may change something for others' unfinished shards and lots: when an owner that
+    has not said that it is done can be asked for its work, or work may be copied. NEVER_US: there are none.
+    """
     soonest_us = NEVER_US
     for other in range(len(beliefs)):
         b, helper = beliefs[other], beliefs[rank]
         if other == rank:
             continue
         if not b.is_idle and (b.held or not b.is_ended):
-            soonest_us = min(soonest_us, _until_us(b.due_us, backup_own_us(b, helper), now_us))
+            # its report may be a little later than forecast
+            again_us = report_us(b) + int(POLL_LATER * b.each_us) - now_us
+            if again_us <= 0:  # the revocation is repeated
+                again_us = max(ASK_AGAIN_US, 2 * b.answer_us)
+            soonest_us = min(soonest_us, again_us, _until_us(backup_own_us(b, helper), now_us))
         if b.has_lot:
-            soonest_us = min(soonest_us, _until_us(b.lot_us, backup_lot_us(b, helper), now_us))
+            soonest_us = min(soonest_us, _until_us(backup_lot_us(b, helper), now_us))
     return int(soonest_us)
 
 
-def _until_us(due_us: int, silent_us: int, now_us: int) -> int:
-    """After how long to ask about work that is due at `due_us`, and counts as silent at `silent_us`. The later it is
-    already, the longer it is likely to take, and the rarer are the questions.
+def _until_us(silent_us: int, now_us: int) -> int:
+    """After how long to ask for copies of work that counts as silent at `silent_us`. The longer it is silent already,
+    the longer it is likely to take, and the rarer are the questions.
     """
-    if now_us <= due_us:
-        return due_us - now_us
-    later_us = max(LEAST_POLL_US, int(POLL_LATER * (now_us - due_us)))
-    return min(later_us, silent_us - now_us) if now_us < silent_us else later_us
+    if now_us < silent_us:
+        return silent_us - now_us
+    return max(LEAST_POLL_US, int(POLL_LATER * (now_us - silent_us)))
 
 
 def machines(beliefs: Any, rank: int, busy_until_us: int, now_us: int, made: Any) -> int:

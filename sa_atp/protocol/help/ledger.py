@@ -12,15 +12,14 @@ its owner has said that it does not hold it: because of earlier advice, or in an
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.advice import Advice
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import LEAST_POLL_US, NEVER_US, expected_us, held_until_us, is_behind
+from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us, held_until_us, is_behind
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.price import Price
-from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker, WorkerReport
+from sa_atp.protocol.help.progress import NOBODY, Assigned, Course, SendProgress, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.silence import Silence
@@ -32,18 +31,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
 RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
-ASK_AGAIN_US = 20_000  # after which a revocation that was not answered is repeated
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """The answer to an offer: micro-batches for a helper to compute."""
-
-    step: int
-    shard: int
-    micro_batches: tuple[int, ...]
-    backup: bool = False  # somebody else owns them, and is silent
 
 
 class Ledger:
@@ -62,6 +50,8 @@ class Ledger:
         self._silence = Silence(self._workers, self._map, self._projection, self.racks)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
+        self.to_call: deque[tuple[int, Assigned]] = deque()
+        """Work to send to leaders who wait for some, as (rank, work)."""
         self._price = Price()
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks, kernels)
 
@@ -94,18 +84,24 @@ class Ledger:
         held = min(held, state.held(rank))  # claims may arrive out of order
         course.trim_lot(rank, held)
         for m in range(held, self.micro_batches):
-            if owners[m] == rank and (rank, m) not in course.lot:
+            # what it was given as a helper, it may be computing
+            if owners[m] == rank and (rank, m) not in course.lot and not course.given & self._map.bit(rank, m):
                 owners[m] = NOBODY
-        if rank in state.ended or self._is_over(step):
+        if self._is_over(step):
             return held, True
         if self.grade is not HelpGrade.STEAL:
             until = self._grant(state, rank, held, self.micro_batches)
             return until, until < self.micro_batches
         if begun == 0 and since_us is None and report.spent_us == 0:
-            self._leave_alone(state, step, rank, now_us)
-            return held, False  # it is not in this step yet
-        course.left_alone_until_us = 0
-        return self._grant_more(state, rank, begun, held, now_us)
+            self._leave_alone(state, step, rank, now_us)  # it is not in this step yet
+        else:
+            course.left_alone_until_us = 0
+            if rank not in state.ended:
+                held = self._grant_more(state, rank, begun, held, now_us)
+            if rank in state.ended and not course.was_overdue:
+                course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
+        self._call(state, step, now_us)
+        return held, rank in state.ended
 
     def ask(
         self,
@@ -116,6 +112,7 @@ class Ledger:
         busy_us: int,
         now_us: int,
         pending: float | None = None,
+        given: int | None = None,
     ) -> Assigned | None:
         """Takes a leader's offer to work. Returns: what it is to do; None: nothing.
 
@@ -123,48 +120,70 @@ class Ledger:
             missing: contributions that its sums lack (a bitmap).
             busy_us: for how long its present work will still take; 0: it is idle.
             pending: share of the fragments whose sum it lacks; None: not known.
+            given: contributions that it was given to compute in this step (a bitmap); None: all that it was.
         """
         state, sent_us = self._hear(step, rank, report, now_us)
-        state.courses[rank].asks_again_us = 0
-        if not busy_us:
+        course = state.courses[rank]
+        free_us = sent_us + busy_us
+        if not busy_us and self._is_over(step):
             self._workers[rank].waited_us = now_us
         if self.grade is HelpGrade.NONE or self._is_over(step):
             return None
-        work = self._choose(state, step, rank, missing, report, sent_us + busy_us, busy_us, now_us, pending)
+        unknown = 0 if given is None else course.given & ~given
+        if unknown and now_us - course.called_us >= report.answer_us:
+            return self._work_of(step, unknown)  # a call was lost
+        if unknown:  # it is under way
+            free_us = max(free_us, course.lot_until_us)
+        course.asks_again_us, course.offered_us = 0, None
+        work = self._choose(state, step, rank, missing, report, free_us, max(0, free_us - sent_us), now_us, pending)
         state.is_helped |= work is not None
         if work is None:
             self._projection.note_sending(state, rank)
+            course.offered_us = free_us
         return work
 
+    def _work_of(self, step: int, bits: int) -> Assigned:
+        """The part of some contributions, a bitmap, that is of one shard."""
+        shards = ((shard, self._map.bits_of(shard) & bits) for shard in range(self.world_size))
+        shard, bits = next((shard, here) for shard, here in shards if here)
+        return Assigned(step, shard, tuple(m for m in range(self.micro_batches) if self._map.bit(shard, m) & bits))
+
+    def _call(self, state: Step, step: int, now_us: int) -> None:
+        """Gives those who have offered to work their parts of the plan, because an owner has given up some."""
+        offered = [(rank, c.offered_us) for rank, c in enumerate(state.courses) if c.offered_us is not None]
+        if not offered or not any(map(state.free, range(self.world_size))):
+            return
+        _, best = self._plan(state, now_us)
+        for rank, free_us in offered:
+            told_us = now_us + self._workers[rank].answer_us // 2
+            work = self._give(
+                state, step, rank, best.parts[rank], now_us, max(free_us, told_us), is_busy=free_us > told_us
+            )
+            if work is not None:
+                state.is_helped, state.courses[rank].called_us = True, now_us
+                self.to_call.append((rank, work))
+
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
-        """After how long a leader that got no work should ask again: when something may have changed. Until then the
-        ledger does not count on it.
+        """After how long a leader that got no work should ask again, if it is not called before: when its question may
+        change something.
         """
         state = self._steps[step]
-        again_us = self._when_to_ask(state, step, rank, now_us)
-        # as long as an answer and a question take, which are half each of what an answer is said to take
-        state.courses[rank].asks_again_us = now_us + again_us + self._workers[rank].answer_us
-        state.news.add(rank)
-        return again_us
-
-    def _when_to_ask(self, state: Step, step: int, rank: int, now_us: int) -> int:
         if self._is_over(step):
             return LONGEST_POLL_US
-        for other, course in enumerate(state.courses):
-            if course.revoked_us is not None and other != rank:
-                answer_us = (course.asked_us or 0) + self._workers[other].answer_us
-                if now_us <= answer_us:  # so that its offer arrives together with the answer to the revocation
-                    return max(0, answer_us - now_us - self._workers[rank].answer_us)
         again_us = self._projection.ask_again_us(state, rank, now_us)
         if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
             return RAREST_POLL_US
-        return min(max(again_us, LEAST_POLL_US), LONGEST_POLL_US)
+        if any(map(state.free, range(self.world_size))):  # others may leave what the plan has for them
+            again_us = min(again_us, int(self._projection.beliefs(state)[rank].each_us))
+        # its question is here as long after that as an answer takes, half on the way there and half on the way back
+        return min(max(0, again_us - self._workers[rank].answer_us), LONGEST_POLL_US)
 
     def idle(self, step: int, rank: int, report: WorkerReport, now_us: int) -> None:
         """Notes that a worker has computed all that it held, and sends it."""
         state, sent_us = self._hear(step, rank, report, now_us)
         state.courses[rank].idle_us = sent_us
-        self._workers[rank].waited_us = now_us
+        if self._is_over(step):
+            self._workers[rank].waited_us = now_us
 
     def note_overtaken(self, step: int, rank: int, report: WorkerReport) -> None:
         """Takes the speed from a report that a newer one has overtaken; the rest of it no longer counts."""
@@ -246,27 +265,30 @@ class Ledger:
         # what help costs is paid once in a step
         return held, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
 
-    def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> tuple[int, bool]:
+    def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> int:
         """Grants an owner the micro-batches that the plan has for it, a part at a time: what is not granted yet can still
-        go to a helper.
+        go to a helper. Returns: how many it holds then.
         """
         each_us = self._projection.duration(state, rank)
         if not each_us:
             until = self._grant(state, rank, held, held + 1)
             if until == held < self.micro_batches:
-                self._end(state, rank)  # helpers have the rest
-            return until, rank in state.ended
+                self._end(state, rank)
+            return until
         answer_us, more = self._workers[rank].answer_us, 0
         if state.free(rank):
             to_begin, best = self._plan(state, now_us)
             more = best.own[rank] - to_begin[rank]
         if more <= 0:
             if (held - begun) * each_us > 2 * answer_us + each_us:
-                return held, False  # it still has work, and will ask again
+                return held  # it still has work, and will ask again
             self._end(state, rank)
-            return held, True
+            return held
         soon = math.ceil(2 * answer_us / each_us)  # what it computes until its next claim can be answered
-        return self._grant(state, rank, held, held + min(more, max(1, soon, more // 2))), False
+        until = self._grant(state, rank, held, held + min(more, max(1, soon, more // 2)))
+        if until < self.micro_batches and not state.free(rank):
+            self._end(state, rank)  # helpers have the rest
+        return until
 
     def _grant(self, state: Step, rank: int, held: int, until: int) -> int:
         owners, course = state.owner[rank], state.courses[rank]
@@ -315,19 +337,30 @@ class Ledger:
 
         Args: done_us: when its present work will be done. is_busy: it still computes its last lot, or has not sent it.
         """
-        course = state.courses[rank]
         to_begin, best = self._plan(state, now_us, rank, done_us)
-        beliefs = self._projection.beliefs(state)
-        shards = [
-            (b.is_ended, count, shard)
-            for shard, count in best.parts[rank].items()
-            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
-        ]
-        if not shards:
+        work = self._give(state, step, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
+        if work is None:
             for shard, count in enumerate(to_begin):
                 if shard != rank and best.own[shard] < count:
                     self._ask_back(state, step, shard, now_us)
             self._ask_overdue(state, step, rank, now_us)
+        return work
+
+    def _give(
+        self, state: Step, step: int, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
+    ) -> Assigned | None:
+        """Gives a helper the last free micro-batches of a shard in its part of a plan; None: none of it is free.
+
+        Args: as in `_help`.
+        """
+        course = state.courses[rank]
+        beliefs = self._projection.beliefs(state)
+        shards = [
+            (b.is_ended, count, shard)
+            for shard, count in part.items()
+            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
+        ]
+        if not shards:
             return None
         _, count, shard = max(shards)
         b, each_us = beliefs[rank], expected_us(beliefs[rank], beliefs[shard])
@@ -343,13 +376,18 @@ class Ledger:
             lot.append(tail)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
-        course.asks_again_us = done_us + b.answer_us // 2  # it asks when it begins the lot
         course.lot_until_us = done_us + len(lot) * each_us
         state.news |= {rank, shard}
         if shard != rank:
             self.racks.note_assignment(state, rank, shard)
             self.helped_micro_batches += len(lot)
-        return Assigned(step, shard, tuple(lot))
+        course.given |= sum(self._map.bit(shard, m) for m in lot)
+        if any(map(state.free, range(self.world_size))):  # what others may leave
+            course.asks_again_us, course.offered_us = done_us + b.answer_us // 2, None  # it asks when it begins the lot
+            return Assigned(step, shard, tuple(lot))
+        course.asks_again_us, course.offered_us = 0, course.lot_until_us
+        self._projection.note_sending(state, rank)
+        return Assigned(step, shard, tuple(lot), again_us=self.ask_again_us(step, rank, now_us))
 
     def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks owners that should have been done by now for their progress."""

@@ -10,6 +10,17 @@ SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of i
 
 
 @dataclass(frozen=True, slots=True)
+class Assigned:
+    """Micro-batches for a helper to compute."""
+
+    step: int
+    shard: int
+    micro_batches: tuple[int, ...]
+    backup: bool = False  # somebody else owns them, and is silent
+    again_us: int = 0  # after how long it should ask for more; 0: when it begins with these
+
+
+@dataclass(frozen=True, slots=True)
 class SendProgress:
     """How much of a worker's own contribution to a sum has left."""
 
@@ -64,7 +75,7 @@ class Worker:
     newest_step: int = -1
     """The newest step that it has reported to be in."""
     waited_us: int | None = None
-    """When it last reported to be waiting for a sum with its own work done."""
+    """When it last reported to be waiting for a sum that others have, with its own work done."""
 
     @property
     def unit_us(self) -> float | None:
@@ -144,6 +155,12 @@ class Course:
     """Until when its link is busy with what it has computed for others."""
     asks_again_us: int = 0
     """When its next offer should be here; it cannot be given work before."""
+    offered_us: int | None = None
+    """It can be called: it has offered to work, and will be done with what it has then. None: it cannot."""
+    given: int = 0
+    """Contributions that it was given to compute as a helper (a bitmap)."""
+    called_us: int = 0
+    """When it was last called."""
     revoked_us: int | None = None
     """When the first revocation was sent that it has not answered; None: it owes no answer."""
     asked_us: int | None = None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, field
 
 from sa_atp.protocol.packets.header import pack
-from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
+from sa_atp.protocol.packets.help_messages import Call, Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
 from sa_atp.protocol.packets.lateness_messages import MOST_WAITS, AskLateness, JobLateness, Wait
 from sa_atp.protocol.packets.message_fields import (
     LONGEST_TEXT,
@@ -367,6 +367,7 @@ Reply = (
     | Seated
     | Taken
     | Revoke
+    | Call
     | Recall
     | Failure
     | Description

@@ -52,6 +52,8 @@ class Offer(AboutStep, frozen=True, kw_only=True, tag="ask"):
     """For how long its present work will still take."""
     pending: Annotated[int, Meta(ge=0, le=1000)] | None = None
     """Thousandths of the fragments whose sum it lacks; None: not known."""
+    given: Bitmap = 0
+    """Contributions that it has been given to compute in this step: others that the server has given it were lost."""
 
 
 class Idle(AboutStep, frozen=True, kw_only=True, tag="idle"):
@@ -72,6 +74,18 @@ class Revoke(Message, frozen=True, tag="revoke"):
     """How much of its own shard the owner is thought to hold. An earlier Claim with less answers the revocation as
     well.
     """
+
+
+class Call(Message, frozen=True, tag="call"):
+    """Work for a worker that has offered to help before; sent once."""
+
+    step: Count
+    shard: Rank
+    micro_batches: Annotated[
+        list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
+    ]
+    again_us: Microseconds = 0
+    """As in Work."""
 
 
 class AboutHelp(Message, frozen=True):
@@ -104,13 +118,15 @@ class Work(AboutHelp, frozen=True, kw_only=True, tag="work"):
     ]
     backup: bool = False
     """Their owner holds them, but is silent."""
+    again_us: Microseconds = 0
+    """After how long it should ask for more; 0: when it begins with these."""
 
 
 class Nothing(AboutHelp, frozen=True, kw_only=True, tag="nothing"):
-    """Answers Offer: there is no work for the leader."""
+    """Answers Offer: there is no work for the leader yet. If there is some later, it is called."""
 
     again_us: Microseconds = 12_000
-    """After how long it should ask again."""
+    """After how long it should ask again, if it is not called before."""
 
 
 class Noted(AboutHelp, frozen=True, tag="idle"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.control import Reply
+from sa_atp.protocol.packets.help_messages import Call
 
 
 @dataclass(kw_only=True, slots=True)
@@ -87,10 +88,17 @@ class Revoked:
 
 
 @dataclass(frozen=True, slots=True)
+class Called:
+    """The parameter server has work for us, since we have offered to help."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
 class Failed:
     """The connection is over: every operation, open or future, fails with this."""
 
     error: TransportError
 
 
-Event = OperationDone | WaitingFor | Answer | Revoked | Failed
+Event = OperationDone | WaitingFor | Answer | Revoked | Called | Failed

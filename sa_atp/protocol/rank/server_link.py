@@ -26,9 +26,9 @@ from sa_atp.protocol.packets.control import (
     ReportNarrow,
     Request,
 )
-from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Claim, HelpAnswer, Idle, Offer, Revoke
+from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Call, Claim, HelpAnswer, Idle, Offer, Revoke
 from sa_atp.protocol.rank.connection import Connection
-from sa_atp.protocol.rank.events import Answer, Failed, Revoked
+from sa_atp.protocol.rank.events import Answer, Called, Failed, Revoked
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 
@@ -118,6 +118,9 @@ class ServerLink:
             case Revoke(step=step, held=held):
                 self._events.append(Revoked(step, held))
                 self._log(HelpRevoked(step, held))
+            case Call():
+                self._events.append(Called(reply))
+                self._log(HelpAnswered(reply.step, "work", 0, shard=reply.shard, micro_batches=reply.micro_batches))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed, ahead=ahead):

@@ -276,7 +276,7 @@ class ParameterServer:
                 return fitted(job.lateness.told(), MAX_BYTES)
             case Claim() | Offer() | Idle():
                 reply = work_requests.answer(job, member, number, request, now_us, levels=job.levels)
-                self._out.extend(work_requests.revocations(job))
+                self._out.extend(work_requests.unasked(job))
                 return reply
             case TakeSeat(step=step):
                 if not job.seats:

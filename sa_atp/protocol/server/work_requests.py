@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from sa_atp.protocol.help.believing import free_us
-from sa_atp.protocol.help.ledger import WorkerReport
+from sa_atp.protocol.help.ledger import Assigned, WorkerReport
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log import help_fields
 from sa_atp.protocol.log.event import nobody
@@ -13,6 +13,7 @@ from sa_atp.protocol.log.server_events import Decided, RevokeAsked
 from sa_atp.protocol.packets.control import MalformedError, encode
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.help_messages import (
+    Call,
     Claim,
     Granted,
     HelpAnswer,
@@ -55,13 +56,24 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     return reply
 
 
-def revocations(job: Job) -> Iterator[Burst]:
-    """Datagrams with the revocations that the ledger has decided on."""
+def unasked(job: Job) -> Iterator[Burst]:
+    """Datagrams with the revocations and calls that the ledger has decided on."""
     while job.ledger.to_revoke:
         rank, step, held = job.ledger.to_revoke.popleft()
         job.log(RevokeAsked(step, rank, held))
-        packet = encode(Revoke(step=step, held=held), request=0, job=job.number, epoch=job.epoch, reply=True)
-        yield Burst.of(job.members[rank].address, packet)
+        yield _to(job, rank, Revoke(step=step, held=held))
+    while job.ledger.to_call:
+        rank, work = job.ledger.to_call.popleft()
+        yield _to(job, rank, call(work))
+
+
+def call(work: Assigned) -> Call:
+    """The message that gives work to a worker that has not asked just now."""
+    return Call(step=work.step, shard=work.shard, micro_batches=list(work.micro_batches), again_us=work.again_us)
+
+
+def _to(job: Job, rank: int, message: Revoke | Call) -> Burst:
+    return Burst.of(job.members[rank].address, encode(message, request=0, job=job.number, epoch=job.epoch, reply=True))
 
 
 def _as_event(job: Job, rank: int, asked: WorkRequest, answer: HelpAnswer, now_us: int, *, late: bool) -> Decided:
@@ -111,7 +123,14 @@ def _decide(job: Job, rank: int, request: WorkRequest, now_us: int) -> HelpAnswe
             return Granted(until=until, over=over)
         case Offer():
             pending = None if request.pending is None else request.pending / 1000
-            work = job.ledger.ask(request.step, rank, request.missing, report, request.busy_us, now_us, pending)
+            work = job.ledger.ask(
+                request.step, rank, request.missing, report, request.busy_us, now_us, pending, request.given
+            )
             if work is None:
                 return Nothing(again_us=job.ledger.ask_again_us(request.step, rank, now_us))
-            return Work(shard=work.shard, micro_batches=list(work.micro_batches), backup=work.backup)
+            return Work(
+                shard=work.shard,
+                micro_batches=list(work.micro_batches),
+                backup=work.backup,
+                again_us=work.again_us,
+            )
