@@ -201,8 +201,8 @@ def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
     assert list(ledger.to_revoke) == [(1, 1, 8)], "but its owner is asked"
     ledger.to_revoke.clear()
     assert ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now) == (3, True)
-    ((rank, work),) = ledger.to_call
-    assert (rank, work.shard, work.micro_batches) == (0, 1, (7,)), "who has offered is called"
+    ((rank, called),) = ledger.to_call
+    assert (rank, called.shard, called.micro_batches) == (0, 1, (7,)), "who has offered is called"
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now, given=1 << 15)
     assert work is not None
     assert (work.shard, work.micro_batches) == (1, (6,))
