@@ -162,6 +162,7 @@ class Ledger:
             if work is not None:
                 state.is_helped, state.courses[rank].called_us = True, now_us
                 self.to_call.append((rank, work))
+                self._give_more(state, step, rank, best.parts[rank], work, now_us, max(free_us, told_us))
 
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
         """After how long a leader that got no work should ask again, if it is not called before: when its question may
@@ -338,8 +339,11 @@ class Ledger:
         Args: done_us: when its present work will be done. is_busy: it still computes its last lot, or has not sent it.
         """
         to_begin, best = self._plan(state, now_us, rank, done_us)
-        work = self._give(state, step, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
-        if work is None:
+        part = best.parts[rank]
+        work = self._give(state, step, rank, part, now_us, done_us, is_busy=is_busy)
+        if work is not None:
+            self._give_more(state, step, rank, part, work, now_us, done_us)
+        else:
             for shard, count in enumerate(to_begin):
                 if shard != rank and best.own[shard] < count:
                     self._ask_back(state, step, shard, now_us)
@@ -388,6 +392,23 @@ class Ledger:
         course.asks_again_us, course.offered_us = 0, course.lot_until_us
         self._projection.note_sending(state, rank)
         return Assigned(step, shard, tuple(lot), again_us=self.ask_again_us(step, rank, now_us))
+
+    def _give_more(
+        self, state: Step, step: int, rank: int, part: dict[int, int], work: Assigned | None, now_us: int, done_us: int
+    ) -> None:
+        """Calls a helper for what its part of a plan has of other shards, as far as it is done with all that before an
+        answer to its next offer could be there.
+
+        Args: work: what it was given of the part; done_us: when it begins with that.
+        """
+        course = state.courses[rank]
+        while work is not None and course.lot_until_us < done_us + self._workers[rank].answer_us:
+            part = part | {work.shard: part[work.shard] - len(work.micro_batches)}
+            part = {shard: count for shard, count in part.items() if count}
+            work = self._give(state, step, rank, part, now_us, course.lot_until_us, is_busy=True)
+            if work is not None:
+                course.called_us = now_us
+                self.to_call.append((rank, work))
 
     def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks owners that should have been done by now for their progress."""

@@ -92,7 +92,7 @@ def test_a_worker_stuck_in_a_step_delays_nobody_and_takes_part_in_the_next(
     training = train(
         pipelines, levels, help_grade=help_grade, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3
     )
-    assert training.step_us(1) < 2.5 * training.setting.alone_us(1)
+    assert training.step_us(1) < 2.6 * training.setting.alone_us(1)
     assert training.step_us(2) < 1.1 * training.setting.alone_us(2)
     labels = [activity.label for activity in training.records[1][1].activities]
     assert "shard 1, micro-batch 3, cancelled" in labels
