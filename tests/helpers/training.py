@@ -241,7 +241,7 @@ class Training:
 
     @property
     def backups(self) -> int:
-        return sum(job.ledger.backups for job in self.cluster.world.server.jobs.values())
+        return sum(job.ledger.lots.backups for job in self.cluster.world.server.jobs.values())
 
 
 def lossy(loss: float, **more: Any) -> LinkSettings:

@@ -17,7 +17,7 @@ from sa_atp.lab.flow.sums import Total
 from sa_atp.net.helping import Helping
 from sa_atp.net.loop.send_pacer import AHEAD_US, LEAST_BYTES
 from sa_atp.net.session import Asking
-from sa_atp.protocol.help.ledger import LONGEST_POLL_US
+from sa_atp.protocol.help.lots import LONGEST_POLL_US
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.requests import SMOOTHING
 from sa_atp.protocol.packets.control import Reply, Request

@@ -125,10 +125,10 @@ class HelpGroups:
             yield group.ranks[place], step, held
 
     def to_call(self, rank: int) -> Iterator[tuple[int, Call]]:
-        """See `Ledger.to_call`. Args: rank: as in `to_revoke`."""
+        """See `Lots.to_call`. Args: rank: as in `to_revoke`."""
         group, _ = self._place[rank]
-        while group.book.ledger.to_call:
-            place, work = group.book.ledger.to_call.popleft()
+        while group.book.ledger.lots.to_call:
+            place, work = group.book.ledger.lots.to_call.popleft()
             call = work_requests.call(work)
             yield group.ranks[place], replace(call, shard=group.ranks[call.shard])
 
@@ -136,7 +136,7 @@ class HelpGroups:
         """The parameter server's counters of help."""
         books = [group.book for group in self._groups]
         return {
-            "helped_micro_batches": sum(book.ledger.helped_micro_batches for book in books),
-            "backups": sum(book.ledger.backups for book in books),
+            "helped_micro_batches": sum(book.ledger.lots.helped_micro_batches for book in books),
+            "backups": sum(book.ledger.lots.backups for book in books),
             "questions": sum(book.stats.questions for book in books),
         }

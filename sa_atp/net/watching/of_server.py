@@ -34,7 +34,7 @@ def of_server(server: ParameterServer, address: Address, switches: Sequence[str]
 
 def of_job(job: Job, now_us: int) -> JobState:
     lateness = job.lateness.told()
-    ledger = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
+    ledger = {"helped_micro_batches": job.ledger.lots.helped_micro_batches, "backups": job.ledger.lots.backups}
     return of_status(
         status_of(job, now_us),
         slots=job.slot_count,

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.advice import Advice
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us, held_until_us, is_behind
+from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us
+from sa_atp.protocol.help.lots import LONGEST_POLL_US, Lots
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Assigned, Course, SendProgress, Step, Worker, WorkerReport
@@ -29,8 +30,6 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
-RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
 
 
@@ -41,17 +40,14 @@ class Ledger:
         self.micro_batches = micro_batches
         self._map = ContributionMap(world_size, micro_batches)
         self.grade = grade
-        self.helped_micro_batches = 0
-        self.backups = 0
         self._steps: dict[int, Step] = {}
         self._workers = [Worker() for _ in range(world_size)]
         self._projection = Projection(self._workers, kernels)
         self.racks = Racks(self._workers, kernels)
-        self._silence = Silence(self._workers, self._map, self._projection, self.racks)
+        silence = Silence(self._workers, self._map, self._projection, self.racks)
+        self.lots = Lots(self._workers, self._map, self._projection, self.racks, silence)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
-        self.to_call: deque[tuple[int, Assigned]] = deque()
-        """Work to send to leaders who wait for some, as (rank, work)."""
         self._price = Price()
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks, kernels)
 
@@ -100,7 +96,9 @@ class Ledger:
                 held = self._grant_more(state, rank, begun, held, now_us)
             if rank in state.ended and not course.was_overdue:
                 course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
-        self._call(state, step, now_us)
+        if self.lots.may_call(state):
+            _, best = self._plan(state, now_us)
+            self.lots.call(state, best, now_us)
         return held, rank in state.ended
 
     def ask(
@@ -131,7 +129,7 @@ class Ledger:
             return None
         unknown = 0 if given is None else course.given & ~given
         if unknown and now_us - course.called_us >= report.answer_us:
-            return self._work_of(step, unknown)  # a call was lost
+            return self.lots.again(state, unknown)  # a call was lost
         if unknown:  # it is under way
             free_us = max(free_us, course.lot_until_us)
         course.asks_again_us, course.offered_us = 0, None
@@ -142,42 +140,13 @@ class Ledger:
             course.offered_us = free_us
         return work
 
-    def _work_of(self, step: int, bits: int) -> Assigned:
-        """The part of some contributions, a bitmap, that is of one shard."""
-        shards = ((shard, self._map.bits_of(shard) & bits) for shard in range(self.world_size))
-        shard, bits = next((shard, here) for shard, here in shards if here)
-        return Assigned(step, shard, tuple(m for m in range(self.micro_batches) if self._map.bit(shard, m) & bits))
-
-    def _call(self, state: Step, step: int, now_us: int) -> None:
-        """Gives those who have offered to work their parts of the plan, because an owner has given up some."""
-        offered = [(rank, c.offered_us) for rank, c in enumerate(state.courses) if c.offered_us is not None]
-        if not offered or not any(map(state.free, range(self.world_size))):
-            return
-        _, best = self._plan(state, now_us)
-        for rank, free_us in offered:
-            told_us = now_us + self._workers[rank].answer_us // 2
-            work = self._give(
-                state, step, rank, best.parts[rank], now_us, max(free_us, told_us), is_busy=free_us > told_us
-            )
-            if work is not None:
-                state.is_helped, state.courses[rank].called_us = True, now_us
-                self.to_call.append((rank, work))
-                self._give_more(state, step, rank, best.parts[rank], work, now_us, max(free_us, told_us))
-
     def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
         """After how long a leader that got no work should ask again, if it is not called before: when its question may
         change something.
         """
-        state = self._steps[step]
         if self._is_over(step):
             return LONGEST_POLL_US
-        again_us = self._projection.ask_again_us(state, rank, now_us)
-        if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
-            return RAREST_POLL_US
-        if any(map(state.free, range(self.world_size))):  # others may leave what the plan has for them
-            again_us = min(again_us, int(self._projection.beliefs(state)[rank].each_us))
-        # its question is here as long after that as an answer takes, half on the way there and half on the way back
-        return min(max(0, again_us - self._workers[rank].answer_us), LONGEST_POLL_US)
+        return self.lots.again_us(self._steps[step], rank, now_us)
 
     def idle(self, step: int, rank: int, report: WorkerReport, now_us: int) -> None:
         """Notes that a worker has computed all that it held, and sends it."""
@@ -322,7 +291,7 @@ class Ledger:
         """Chooses work for a leader. Args: idle_us: when its present work will be done."""
         free_us = max(idle_us, now_us + report.answer_us // 2)
         if self.grade is HelpGrade.CLONE:
-            work = None if busy_us else self._clone(state, step, rank, missing, free_us, now_us)
+            work = None if busy_us else self.lots.clone(state, rank, missing, free_us, now_us, self._price.us)
             if work is None:
                 self._ask_overdue(state, step, rank, now_us)
             return work
@@ -330,7 +299,7 @@ class Ledger:
         if work is not None or busy_us:
             return work
         is_silent = pending is None or pending == 1  # else some sums are complete: every worker has sent something
-        return self._back_up(state, step, rank, missing, now_us) if is_silent else None
+        return self.lots.copy(state, rank, missing, now_us) if is_silent else None
 
     def _help(self, state: Step, step: int, rank: int, now_us: int, done_us: int, *, is_busy: bool) -> Assigned | None:
         """Gives a helper its part of the plan: the last free micro-batches of a shard. Where the plan has moved what
@@ -339,76 +308,13 @@ class Ledger:
         Args: done_us: when its present work will be done. is_busy: it still computes its last lot, or has not sent it.
         """
         to_begin, best = self._plan(state, now_us, rank, done_us)
-        part = best.parts[rank]
-        work = self._give(state, step, rank, part, now_us, done_us, is_busy=is_busy)
-        if work is not None:
-            self._give_more(state, step, rank, part, work, now_us, done_us)
-        else:
+        work = self.lots.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
+        if work is None:
             for shard, count in enumerate(to_begin):
                 if shard != rank and best.own[shard] < count:
                     self._ask_back(state, step, shard, now_us)
             self._ask_overdue(state, step, rank, now_us)
         return work
-
-    def _give(
-        self, state: Step, step: int, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
-    ) -> Assigned | None:
-        """Gives a helper the last free micro-batches of a shard in its part of a plan; None: none of it is free.
-
-        Args: as in `_help`.
-        """
-        course = state.courses[rank]
-        beliefs = self._projection.beliefs(state)
-        shards = [
-            (b.is_ended, count, shard)
-            for shard, count in part.items()
-            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
-        ]
-        if not shards:
-            return None
-        _, count, shard = max(shards)
-        b, each_us = beliefs[rank], expected_us(beliefs[rank], beliefs[shard])
-        is_early = is_busy and not b.is_idle and b.slow_link_us > 0
-        if is_early and not course.joins_lot and self.racks.are_summed_together(state, rank, shard):
-            course.joins_lot, course.own_in_lot = True, state.held(rank)
-            course.lot = [(rank, m) for m in range(course.own_in_lot)]
-        most = max(1, math.ceil(b.answer_us / each_us), beliefs[shard].free // (2 * self.world_size))
-        lot: list[int] = []
-        while len(lot) < min(count, most) and state.free(shard):
-            tail = state.last_free(shard)
-            state.owner[shard][tail] = rank
-            lot.append(tail)
-        course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
-        course.is_gathering = True
-        course.lot_until_us = done_us + len(lot) * each_us
-        state.news |= {rank, shard}
-        if shard != rank:
-            self.racks.note_assignment(state, rank, shard)
-            self.helped_micro_batches += len(lot)
-        course.given |= sum(self._map.bit(shard, m) for m in lot)
-        if any(map(state.free, range(self.world_size))):  # what others may leave
-            course.asks_again_us, course.offered_us = done_us + b.answer_us // 2, None  # it asks when it begins the lot
-            return Assigned(step, shard, tuple(lot))
-        course.asks_again_us, course.offered_us = 0, course.lot_until_us
-        self._projection.note_sending(state, rank)
-        return Assigned(step, shard, tuple(lot), again_us=self.ask_again_us(step, rank, now_us))
-
-    def _give_more(
-        self, state: Step, step: int, rank: int, part: dict[int, int], work: Assigned | None, now_us: int, done_us: int
-    ) -> None:
-        """Calls a helper for what its part of a plan has of other shards, as far as it is done with all that before an
-        answer to its next offer could be there.
-
-        Args: work: what it was given of the part; done_us: when it begins with that.
-        """
-        course = state.courses[rank]
-        while work is not None and course.lot_until_us < done_us + self._workers[rank].answer_us:
-            part = part | {work.shard: part[work.shard] - len(work.micro_batches)}
-            part = {shard: count for shard, count in part.items() if count}
-            work = self._give(state, step, rank, part, now_us, course.lot_until_us, is_busy=True)
-            if work is not None:
-                course.called_us = now_us
-                self.to_call.append((rank, work))
 
     def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Asks owners that should have been done by now for their progress."""
@@ -426,45 +332,6 @@ class Ledger:
             course.revoked_us = now_us
         course.asked_us = now_us
         self.to_revoke.append((rank, step, state.held(rank)))
-
-    def _back_up(self, state: Step, step: int, rank: int, missing: int, now_us: int) -> Assigned | None:
-        """Gives a helper micro-batches whose owner has fallen silent."""
-        found = self._silence.find(state, rank, missing, now_us)
-        if found is None:
-            return None
-        shard, micro_batches = found
-        beliefs = self._projection.beliefs(state)
-        done_us = (
-            now_us + beliefs[rank].answer_us // 2 + len(micro_batches) * expected_us(beliefs[rank], beliefs[shard])
-        )
-        state.copied_us.update({(shard, m): done_us for m in micro_batches})
-        self.racks.note_assignment(state, rank, shard)
-        self.backups += len(micro_batches)
-        return Assigned(step, shard, tuple(micro_batches), backup=True)
-
-    def _clone(self, state: Step, step: int, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
-        """Gives a helper the whole shard that would be finished last and has no clone yet."""
-        beliefs = self._projection.beliefs(state)
-        finish = {s: held_until_us(b, now_us) for s, b in enumerate(beliefs)}
-        for shard in sorted(finish, key=lambda s: -finish[s]):
-            if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
-                continue
-            if is_behind(beliefs[shard], now_us):
-                continue
-            each_us = expected_us(beliefs[rank], beliefs[shard])
-            ready_us = max(free_us + self.micro_batches * each_us, state.courses[rank].link_until_us)
-            leaf, soonest_us, costs_us = self.racks.leaf_of(shard), float(finish[shard]), each_us / 2 + self._price.us
-            if leaf and rank not in leaf:
-                others = [r for r in leaf if r != shard]
-                whole_us = [self.micro_batches * expected_us(beliefs[r], beliefs[shard]) for r in others]
-                soonest_us = min([soonest_us, *(finish[r] + us for r, us in zip(others, whole_us, strict=True))])
-                costs_us += self.racks.cost_us(leaf)
-            if ready_us + costs_us < soonest_us:
-                state.cloned_by[shard] = rank
-                self.racks.note_assignment(state, rank, shard)
-                self.helped_micro_batches += self.micro_batches
-                return Assigned(step, shard, tuple(range(self.micro_batches)), backup=True)
-        return None
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 

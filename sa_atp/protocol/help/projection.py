@@ -19,7 +19,7 @@ LEAST_SENDING_US = 50_000  # a link on which a contribution takes less is not sl
 WRITTEN_AHEAD_US = 25_000  # a host writes packets ahead for so much of its link's time (net.loop.send_pacer)
 FIRST_PATIENCE = 4  # times as long must a silence be in the first step
 BEHIND = 2  # steps: the sum of one step may still come down a slow link while the others are in the next
-HEARD_US = 150_000  # a worker that waits for an old sum makes three offers in this time (ledger.LONGEST_POLL_US)
+HEARD_US = 150_000  # a worker that waits for an old sum makes three offers in this time (lots.LONGEST_POLL_US)
 
 
 class Projection:

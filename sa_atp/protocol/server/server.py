@@ -270,7 +270,10 @@ class ParameterServer:
                     self._serving.fetch(job, member.rank, request)
                 return None
             case AskStats():
-                helped = {"helped_micro_batches": job.ledger.helped_micro_batches, "backups": job.ledger.backups}
+                helped = {
+                    "helped_micro_batches": job.ledger.lots.helped_micro_batches,
+                    "backups": job.ledger.lots.backups,
+                }
                 return JobStats(**asdict(job.stats), **helped)
             case AskLateness():
                 return fitted(job.lateness.told(), MAX_BYTES)

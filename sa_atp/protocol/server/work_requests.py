@@ -62,8 +62,8 @@ def unasked(job: Job) -> Iterator[Burst]:
         rank, step, held = job.ledger.to_revoke.popleft()
         job.log(RevokeAsked(step, rank, held))
         yield _to(job, rank, Revoke(step=step, held=held))
-    while job.ledger.to_call:
-        rank, work = job.ledger.to_call.popleft()
+    while job.ledger.lots.to_call:
+        rank, work = job.ledger.lots.to_call.popleft()
         yield _to(job, rank, call(work))
 
 

@@ -57,10 +57,10 @@ def test_no_micro_batch_is_computed_twice_whatever_messages_overtake_each_other(
     for _ in range(5):
         if not is_steady:
             times_us = [rng.choice((1, 1, 2, 5)) * FAST_US for _ in range(size)]
-        before = crew.ledger.backups
+        before = crew.ledger.lots.backups
         course = crew.run(times_us)
         assert len(course.computed) == size * micro_batches
-        assert len(course.more_than_once) <= crew.ledger.backups - before, "but for backups"
+        assert len(course.more_than_once) <= crew.ledger.lots.backups - before, "but for backups"
 
 
 @pytest.mark.parametrize("slowdown", [2, 3, 4, 8])
@@ -72,7 +72,7 @@ def test_one_straggler_among_four_with_sixteen_micro_batches(slowdown: int) -> N
         assert course.helped > 0
         if step > 1:
             assert course.end_us <= 1.12 * fluid_us(64, times_us)
-    assert crew.ledger.backups == 0
+    assert crew.ledger.lots.backups == 0
 
 
 @pytest.mark.parametrize("delay_us", [10, 500, 2_000, 8_000])
@@ -94,7 +94,7 @@ def test_a_steady_straggler_is_helped_however_long_answers_take(delay_us: int) -
         course = crew.run(times_us)
         if step > 3:
             assert course.end_us <= 1.15 * fluid_us(64, times_us) + delay_us
-    assert crew.ledger.backups == 0
+    assert crew.ledger.lots.backups == 0
 
 
 @settings(max_examples=20)
@@ -118,10 +118,10 @@ def test_one_fast_worker_does_not_take_on_more_than_it_can_do() -> None:
 def test_messages_grow_with_help_given() -> None:
     crew = Crew(4, 16)
     for _ in range(6):
-        before, helped = crew.job.stats.questions, crew.ledger.helped_micro_batches
+        before, helped = crew.job.stats.questions, crew.ledger.lots.helped_micro_batches
         crew.run([FAST_US] * 3 + [4 * FAST_US])
         asked = crew.job.stats.questions - before
-        assert asked <= 3 * 4 + 2 * (crew.ledger.helped_micro_batches - helped)
+        assert asked <= 3 * 4 + 2 * (crew.ledger.lots.helped_micro_batches - helped)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
     assert list(ledger.to_revoke) == [(1, 1, 8)], "but its owner is asked"
     ledger.to_revoke.clear()
     assert ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now) == (3, True)
-    ((rank, called),) = ledger.to_call
+    ((rank, called),) = ledger.lots.to_call
     assert (rank, called.shard, called.micro_batches) == (0, 1, (7,)), "who has offered is called"
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now, given=1 << 15)
     assert work is not None
@@ -214,7 +214,7 @@ def test_a_lost_call_is_made_up_for() -> None:
     now, leader = 1_000_000, WorkerReport(0, 8 * FAST_US, 80)
     assert ledger.ask(1, 0, ALL, leader, 0, now, given=0) is None
     ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now)
-    ((_, called),) = ledger.to_call
+    ((_, called),) = ledger.lots.to_call
     assert ledger.ask(1, 0, ALL, leader, 0, now + 80, given=0) == replace(called, again_us=0), "it has not come"
     bits = sum(1 << 8 + m for m in called.micro_batches)
     again = ledger.ask(1, 0, ALL, leader, 0, now + 80, given=bits)
@@ -522,8 +522,8 @@ def test_a_worker_that_stopped_in_the_last_step_is_helped_though_its_connection_
         now += FAST_US // 2
         ledger.claim(1, 1, 0, 0, None, NOTHING, now)
         work = ledger.ask(1, 0, ALL, leader, 0, now)
-        if work is None and ledger.to_call:
-            _, work = ledger.to_call.popleft()
+        if work is None and ledger.lots.to_call:
+            _, work = ledger.lots.to_call.popleft()
         if work is not None:
             break
     assert work is not None

@@ -1,0 +1,188 @@
+"""What helpers are given: their parts of a plan, copies of what is late, whole shards. (protocol section 10.3)"""
+
+import math
+from collections import deque
+from collections.abc import Sequence
+
+from sa_atp.protocol.help.believing import NEVER_US, expected_us, held_until_us, is_behind
+from sa_atp.protocol.help.plan import Plan
+from sa_atp.protocol.help.progress import Assigned, Step, Worker
+from sa_atp.protocol.help.projection import Projection
+from sa_atp.protocol.help.racks import Racks
+from sa_atp.protocol.help.silence import Silence
+from sa_atp.protocol.packets.contributions import ContributionMap
+
+LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
+RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
+
+
+class Lots:
+    """Gives helpers work, and notes what that changes."""
+
+    def __init__(
+        self,
+        workers: Sequence[Worker],
+        contributions: ContributionMap,
+        projection: Projection,
+        racks: Racks,
+        silence: Silence,
+    ) -> None:
+        self._workers, self._map, self._projection = workers, contributions, projection
+        self._racks, self._silence = racks, silence
+        self.to_call: deque[tuple[int, Assigned]] = deque()
+        """Work to send to leaders who wait for some, as (rank, work)."""
+        self.helped_micro_batches = 0
+        """Micro-batches that helpers were given, without copies."""
+        self.backups = 0
+        """Micro-batches that helpers were given to copy."""
+
+    # --- parts of a plan ----------------------------------------------------------------------------------------------
+
+    def give(
+        self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
+    ) -> Assigned | None:
+        """Gives a helper the last free micro-batches of a shard in its part of a plan, and calls it for those of other
+        shards, as far as it is done with all that before an answer to its next offer could be there.
+
+        Args: part: micro-batches by shard. done_us: when its present work will be done. is_busy: it still computes its
+            last lot, or has not sent it.
+        Returns: what it is told now; None: nothing of its part is free.
+        """
+        course = state.courses[rank]
+        first = work = self._of_one_shard(state, rank, part, now_us, done_us, is_busy=is_busy)
+        while work is not None and course.lot_until_us < done_us + self._workers[rank].answer_us:
+            part = part | {work.shard: part[work.shard] - len(work.micro_batches)}
+            part = {shard: count for shard, count in part.items() if count}
+            work = self._of_one_shard(state, rank, part, now_us, course.lot_until_us, is_busy=True)
+            if work is not None:
+                course.called_us = now_us
+                self.to_call.append((rank, work))
+        return first
+
+    def _of_one_shard(
+        self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
+    ) -> Assigned | None:
+        """Gives a helper the last free micro-batches of a shard in its part of a plan, as many as it computes while an
+        answer travels. Args: as of `give`. Returns: None: none of its part is free.
+        """
+        course = state.courses[rank]
+        beliefs = self._projection.beliefs(state)
+        shards = [
+            (b.is_ended, count, shard)
+            for shard, count in part.items()
+            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
+        ]
+        if not shards:
+            return None
+        _, count, shard = max(shards)
+        b, each_us = beliefs[rank], expected_us(beliefs[rank], beliefs[shard])
+        is_early = is_busy and not b.is_idle and b.slow_link_us > 0
+        if is_early and not course.joins_lot and self._racks.are_summed_together(state, rank, shard):
+            course.joins_lot, course.own_in_lot = True, state.held(rank)
+            course.lot = [(rank, m) for m in range(course.own_in_lot)]
+        most = max(1, math.ceil(b.answer_us / each_us), beliefs[shard].free // (2 * self._map.world_size))
+        lot: list[int] = []
+        while len(lot) < min(count, most) and state.free(shard):
+            tail = state.last_free(shard)
+            state.owner[shard][tail] = rank
+            lot.append(tail)
+        course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
+        course.is_gathering = True
+        course.lot_until_us = done_us + len(lot) * each_us
+        state.news |= {rank, shard}
+        if shard != rank:
+            self._racks.note_assignment(state, rank, shard)
+            self.helped_micro_batches += len(lot)
+        course.given |= sum(self._map.bit(shard, m) for m in lot)
+        if self._is_any_free(state):  # what others may leave
+            course.asks_again_us, course.offered_us = done_us + b.answer_us // 2, None  # it asks when it begins the lot
+            return Assigned(state.number, shard, tuple(lot))
+        course.asks_again_us, course.offered_us = 0, course.lot_until_us
+        self._projection.note_sending(state, rank)
+        return Assigned(state.number, shard, tuple(lot), again_us=self.again_us(state, rank, now_us))
+
+    def may_call(self, state: Step) -> bool:
+        """Whether micro-batches are free, and helpers wait who have offered to work."""
+        return any(c.offered_us is not None for c in state.courses) and self._is_any_free(state)
+
+    def call(self, state: Step, best: Plan, now_us: int) -> None:
+        """Sends all who have offered to work their parts of a plan, because an owner has given up some."""
+        for rank, course in enumerate(state.courses):
+            if course.offered_us is None:
+                continue
+            told_us = now_us + self._workers[rank].answer_us // 2
+            is_busy, done_us = course.offered_us > told_us, max(course.offered_us, told_us)
+            place = len(self.to_call)
+            work = self.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
+            if work is not None:
+                state.is_helped, course.called_us = True, now_us
+                self.to_call.insert(place, (rank, work))
+
+    def again(self, state: Step, given: int) -> Assigned:
+        """Repeats a call that was lost. Args: given: contributions that the helper does not know of, a bitmap.
+
+        Returns: those of one shard.
+        """
+        shard = next(shard for shard in range(self._map.world_size) if self._map.bits_of(shard) & given)
+        micro_batches = (m for m in range(self._map.micro_batches) if self._map.bit(shard, m) & given)
+        return Assigned(state.number, shard, tuple(micro_batches))
+
+    def again_us(self, state: Step, rank: int, now_us: int) -> int:
+        """After how long a leader without work should ask again, if it is not called before: when its question may
+        change something.
+        """
+        again_us = self._projection.ask_again_us(state, rank, now_us)
+        if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
+            return RAREST_POLL_US
+        if self._is_any_free(state):  # others may leave what the plan has for them
+            again_us = min(again_us, int(self._projection.beliefs(state)[rank].each_us))
+        # its question is here as long after that as an answer takes, half on the way there and half on the way back
+        return min(max(0, again_us - self._workers[rank].answer_us), LONGEST_POLL_US)
+
+    def _is_any_free(self, state: Step) -> bool:
+        return any(map(state.free, range(self._map.world_size)))
+
+    # --- others' work a second time ----------------------------------------------------------------------------------
+
+    def copy(self, state: Step, rank: int, missing: int, now_us: int) -> Assigned | None:
+        """Gives a helper micro-batches to copy whose owner has fallen silent, if there are some."""
+        found = self._silence.find(state, rank, missing, now_us)
+        if found is None:
+            return None
+        shard, micro_batches = found
+        beliefs = self._projection.beliefs(state)
+        done_us = (
+            now_us + beliefs[rank].answer_us // 2 + len(micro_batches) * expected_us(beliefs[rank], beliefs[shard])
+        )
+        state.copied_us.update({(shard, m): done_us for m in micro_batches})
+        self._racks.note_assignment(state, rank, shard)
+        self.backups += len(micro_batches)
+        return Assigned(state.number, shard, tuple(micro_batches), backup=True)
+
+    def clone(
+        self, state: Step, rank: int, missing: int, free_us: int, now_us: int, price_us: float
+    ) -> Assigned | None:
+        """Gives a helper the whole shard that would be finished last and has no clone yet. Args: missing: contributions
+        that its sums lack, a bitmap; free_us: when it can begin; price_us: what help costs.
+        """
+        beliefs = self._projection.beliefs(state)
+        finish = {s: held_until_us(b, now_us) for s, b in enumerate(beliefs)}
+        for shard in sorted(finish, key=lambda s: -finish[s]):
+            if shard == rank or shard in state.cloned_by or not missing & self._map.bits_of(shard):
+                continue
+            if is_behind(beliefs[shard], now_us):
+                continue
+            each_us = expected_us(beliefs[rank], beliefs[shard])
+            ready_us = max(free_us + self._map.micro_batches * each_us, state.courses[rank].link_until_us)
+            leaf, soonest_us, costs_us = self._racks.leaf_of(shard), float(finish[shard]), each_us / 2 + price_us
+            if leaf and rank not in leaf:
+                others = [r for r in leaf if r != shard]
+                whole_us = [self._map.micro_batches * expected_us(beliefs[r], beliefs[shard]) for r in others]
+                soonest_us = min([soonest_us, *(finish[r] + us for r, us in zip(others, whole_us, strict=True))])
+                costs_us += self._racks.cost_us(leaf)
+            if ready_us + costs_us < soonest_us:
+                state.cloned_by[shard] = rank
+                self._racks.note_assignment(state, rank, shard)
+                self.helped_micro_batches += self._map.micro_batches
+                return Assigned(state.number, shard, tuple(range(self._map.micro_batches)), backup=True)
+        return None
