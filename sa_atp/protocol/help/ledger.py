@@ -309,6 +309,8 @@ class Ledger:
         """
         to_begin, best = self._plan(state, now_us, rank, done_us)
         work = self.lots.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
+        if work is None and self.lots.may_call(state):
+            self.lots.call(state, best, now_us)  # else each would leave it to the others
         if work is None:
             for shard, count in enumerate(to_begin):
                 if shard != rank and best.own[shard] < count:
