@@ -149,6 +149,8 @@ def _what(decision: "Decision") -> str:
             return f"is asked to give back work (held {decision.held})"
         case "idle":
             return "has computed what it held"
+        case "call":
+            return f"is called for {_ranges(decision.micro_batches)} of shard {decision.shard}"
         case "claim":
             over = ", and gets no more" if decision.ends_own else ""
             return f"has begun {decision.begun} of its own, holds {decision.held}{over}"

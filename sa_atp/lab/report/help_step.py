@@ -21,21 +21,24 @@ from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.believing import NEVER_US
 from sa_atp.protocol.help.plan import Machine
 from sa_atp.protocol.log.event import Event
-from sa_atp.protocol.log.server_events import Decided, RevokeAsked
+from sa_atp.protocol.log.server_events import Decided, RevokeAsked, WorkCalled
 
 MICRO_BATCH = re.compile(r"shard (\d+), micro-batch (\d+)(, cancelled)?")
 LOGGED = "repeat the run with --log"
 KEPT_BY_ITSELF = "log"  # folder of logs in that of a run (`sa-atp run --log` without a folder)
 
 
+_OF_HELP = Decided | RevokeAsked | WorkCalled
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer of the ledger, or a revocation."""
+    """An answer of the ledger, a revocation, or a call."""
 
     at_ms: float
     rank: int
     """The rank that asked, or from which work is taken back."""
-    asked: Literal["claim", "offer", "idle", "revocation"]
+    asked: Literal["claim", "offer", "idle", "revocation", "call"]
     begun: int
     """Micro-batches of its own shard that it had begun."""
     held: int
@@ -47,10 +50,10 @@ class Decision:
     ends_own: bool
     """Whether it gets no more of its own shard."""
     done_ms: float
-    """When it should have computed all that it has; NaN for a revocation."""
+    """When it should have computed all that it has; NaN for a revocation or a call."""
     step_end_ms: float
     """When the sum should be complete, if micro-batches that are held stay where they are, and free ones go to the workers
-    that finish them first; NaN for a revocation, as below.
+    that finish them first; NaN for a revocation or a call, as below.
     """
     plan_end_ms: float
     """When it would be complete by the best plan for all that is not begun (`protocol.help.plan`)."""
@@ -176,7 +179,7 @@ def _events(result: RunResult, run: PolicyRun, log: Path, step: int) -> list[tup
     if not paths:
         raise UserError(f"{folder}: there is no log of the parameter server, which says what it believed: {LOGGED}")
     logs = [event for path in paths for event in reading.read(path).events]
-    found = [(at_us, event) for at_us, event in logs if isinstance(event, Decided | RevokeAsked) and event.step == step]
+    found = [(at_us, event) for at_us, event in logs if isinstance(event, _OF_HELP) and event.step == step]
     if any(isinstance(event, Decided) and event.each_us and not event.answer_us for _, event in found):
         raise UserError(f"{folder}: a log of an earlier release, which has no projections: {LOGGED}")
     return sorted(found, key=lambda each: each[0])
@@ -191,6 +194,9 @@ def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[D
         at_ms = (at_us - began_us) / 1000
         if isinstance(event, RevokeAsked):
             yield Decision(at_ms, event.rank, "revocation", 0, event.held, None, (), False, False, *[math.nan] * 3)
+        elif isinstance(event, WorkCalled):
+            work = event.shard, tuple(event.micro_batches)
+            yield Decision(at_ms, event.rank, "call", 0, 0, *work, False, False, *[math.nan] * 3)
         elif isinstance(event, Decided) and not event.late and event.done_us:
             yield Decision(
                 at_ms=at_ms,
@@ -260,7 +266,7 @@ def _rank(
     works = [(i, found) for i in mine if (found := MICRO_BATCH.fullmatch(i.label))]
     done = [i for i, found in works if not found[3]]
     counted = [shard for shard, pieces in _first(records).items() for who in pieces.values() if who == rank]
-    told = [d for d in decisions if d.rank == rank and d.asked != "revocation"]
+    told = [d for d in decisions if d.rank == rank and d.asked not in ("revocation", "call")]
     real_ms = (max((i.end_us for i in done), default=min(i.start_us for i in mine)) - start_us) / 1000
     before = [d for d in told if d.at_ms < real_ms] or told[:1]
     first_done_ms = (first.done_us[rank] - began_us) / 1000

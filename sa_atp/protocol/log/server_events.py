@@ -214,6 +214,16 @@ class Decided(Event, frozen=True):
     )
 
 
+class WorkCalled(Event, frozen=True):
+    """The ledger gives work to a rank that has offered before, and has not asked just now. (protocol section 10.3)"""
+
+    name: ClassVar[str] = "help:called"
+    step: Step
+    rank: Rank
+    shard: Rank
+    micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")]
+
+
 class RevokeAsked(Event, frozen=True):
     """The ledger asks a rank to give back micro-batches of its own shard that it has not begun."""
 

@@ -9,7 +9,7 @@ from sa_atp.protocol.help.ledger import Assigned, WorkerReport
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log import help_fields
 from sa_atp.protocol.log.event import nobody
-from sa_atp.protocol.log.server_events import Decided, RevokeAsked
+from sa_atp.protocol.log.server_events import Decided, RevokeAsked, WorkCalled
 from sa_atp.protocol.packets.control import MalformedError, encode
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.help_messages import (
@@ -64,6 +64,7 @@ def unasked(job: Job) -> Iterator[Burst]:
         yield _to(job, rank, Revoke(step=step, held=held))
     while job.ledger.lots.to_call:
         rank, work = job.ledger.lots.to_call.popleft()
+        job.log(WorkCalled(work.step, rank, work.shard, list(work.micro_batches)))
         yield _to(job, rank, call(work))
 
 

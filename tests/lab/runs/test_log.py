@@ -16,7 +16,7 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun, RunResult
 from sa_atp.net.logs.reading import LogFile, read
 from sa_atp.protocol.log.rank_events import Contributed, HelpAnswered, Lost, Resent, WindowChanged
-from sa_atp.protocol.log.server_events import Decided
+from sa_atp.protocol.log.server_events import Decided, WorkCalled
 
 PLAN = """
 [run]
@@ -85,6 +85,9 @@ def test_the_ledger_gives_what_helpers_say_they_were_given(logged: tuple[Path, P
     folder, run = logged
     decided = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, Decided)]
     given = {(e.step, e.rank, e.shard, *(e.micro_batches or ())) for e in decided if e.answer == "work" and not e.late}
+    called = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, WorkCalled)]
+    assert called
+    given |= {(e.step, e.rank, e.shard, *e.micro_batches) for e in called}
     told = set()
     for rank in range(3):
         for _, event in log_of(folder, f"rank-{rank}").events:
