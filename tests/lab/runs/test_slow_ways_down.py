@@ -34,7 +34,7 @@ def test_slow_ways_down_do_not_lengthen_the_run(straggler: list[str]) -> None:
     first, last = ends_s(sa_atp, 0), ends_s(sa_atp, 3)
     behind = [late - soon for soon, late in zip(first, last, strict=True)]
     assert max(behind) < 3.5 * SUM_S  # two steps, and what is on its way
-    assert last[-1] < 1.06 * STEPS * SUM_S + 1.0  # the link is full
+    assert last[-1] < 1.08 * STEPS * SUM_S + 1.0  # the link is full
     took_s = [list(stats.step_ends_s(run).values())[-1] for run in (atp, sa_atp)]
     assert took_s[1] == last[-1]
     assert took_s[1] < took_s[0]
