@@ -377,7 +377,7 @@ class Helping:
             has_work.set_result(None)
 
     def take_work(self) -> Work | None:
-        """The next work that this rank was given as a helper; None: there is none."""
+        """Takes the next work that this rank was given as a helper. Returns: None: there is none."""
         with self.lock:
             if not self._works:
                 return None
@@ -389,7 +389,7 @@ class Helping:
 
     @property
     def works(self) -> tuple[Work, ...]:
-        """What `take_work` will return."""
+        """Work that this rank was given as a helper and has not taken, in order."""
         with self.lock:
             return tuple(self._works)
 

@@ -119,9 +119,9 @@ class Session:
         self.worker = worker
         self.membership, self._collectives = worker.membership, worker.collectives
         self.revoked: Callable[[int, int], None] = lambda step, held: None
+        """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
         self.called: Callable[[Call], None] = lambda call: None
         """Called when the parameter server gives this rank work that it did not ask for just now."""
-        """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
         self._own_bits = self.membership.bits_of(self.membership.rank)
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}

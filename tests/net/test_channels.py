@@ -40,7 +40,7 @@ from sa_atp.net.shared_memory.open_channel import VARIABLE, open_channel
 from sa_atp.net.shared_memory.region import Region, shared_memory
 from sa_atp.net.shared_memory.ring_kernels import WRITTEN
 from sa_atp.net.sockets.udp import UdpSocket
-from sa_atp.net.switch_process.datapath import code, state
+from sa_atp.net.switch_process.datapath import code, core, state
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
@@ -524,6 +524,17 @@ def test_no_channels_where_packets_are_looked_at_one_by_one_or_nobody_wants_them
     with running(compiled=True, shares=True) as switch:
         monkeypatch.setenv(VARIABLE, "0")
         assert open_channel(switch.port.address, (LOOPBACK, 5000)) is None
+
+
+def test_a_switch_that_can_keep_nobody_from_writing_results_gives_no_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(memory: int, *, writable: bool) -> None:
+        raise OSError(errno.EINVAL, "an old kernel")
+
+    monkeypatch.setattr(core, "seal", refuse)
+    with running(compiled=True, shares=True) as switch:
+        switch.install()
+        assert open_channel(switch.port.address, (LOOPBACK, 5000)) is None
+        assert len(sums(switch, 0)[0]) == 40
 
 
 def test_what_is_no_question_gets_no_channel() -> None:

@@ -99,7 +99,7 @@ class SoakResult:
     elapsed_s: float = 0.0
     total: Lot = field(default_factory=lambda: Lot(0, 0))
     memory_mb: dict[int, list[float]] = field(default_factory=dict)
-    """Memory of each process after each lot, in MB, by its number."""
+    """Megabytes that each process had after each lot of worlds, by the number of the process."""
     worlds_alive: int = 0
 
     def take(self, lot: Lot) -> None:

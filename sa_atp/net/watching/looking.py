@@ -40,7 +40,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
         return next((each for each in self.connections if (each.job, each.epoch, each.rank) == wanted), None)
 
     def rank(self, connection: ConnectionState) -> RankState | None:
-        """Finds the parameter server's report on a rank; None: there is none."""
+        """Finds what the parameter server tells of the rank at the other end of a connection. Returns: None: nothing."""
         jobs = self.server.jobs if self.server is not None else ()
         wanted = connection.job, connection.epoch
         ranks = [rank for job in jobs if (job.number, job.epoch) == wanted for rank in job.ranks]

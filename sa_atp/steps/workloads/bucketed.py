@@ -30,7 +30,7 @@ class SegmentedSum:
         """float32[values]: receives the sums."""
         self.future: Future[Values] = Future()
         self.sent: list[int] = [0] * len(sums)
-        """Contributions to each segment that `contribute_segment` has handed over, as bitmaps."""
+        """Bitmaps, one for each segment, of the contributions that `contribute_segment` has handed over."""
         self._left = len(sums)
         self._lock = (
             threading.Lock()

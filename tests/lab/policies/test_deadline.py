@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.plans import small_plan
 from helpers.training import Setting, Training, lossy
 
 from sa_atp.basics.errors import UserError
@@ -21,25 +22,12 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 TOPOLOGIES = Path(__file__).resolve().parents[3] / "topologies"
-PLAN = """
-[run]
-steps = 4
-warm_up = 0
-backend = "sim"
-policies = ["deadline"]
-[topology]
-workers = 4
-[switch]
-lanes = 64
-[job]
-model = "resnet-50"
-model_scale = 0.0001
-micro_batches = 4
-batch_size = 16
-compute_us_per_sample = 1000
-[straggler]
-workers = [2]
-"""
+PLAN = small_plan(
+    run={"steps": 4, "warm_up": 0, "backend": "sim", "policies": ["deadline"]},
+    topology={"workers": 4},
+    job={"batch_size": 16, "micro_batches": 4},
+    straggler={"pattern": "constant", "workers": [2]},
+)
 SHARD_S = 16 * 1000e-6
 
 

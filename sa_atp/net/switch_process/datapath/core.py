@@ -36,11 +36,18 @@ def fill_frame(frame: CallFrame, memory: Mapping[int, AnyIntegers]) -> None:
 
 
 def _shared_results() -> tuple[int, AnyIntegers]:
-    """Makes memory that this process writes, and others can only read. Returns: its descriptor, and itself."""
+    """Makes memory that this process writes, and others can only read. Returns: its descriptor, and itself.
+
+    Raises: OSError: there is none, or the kernel cannot seal it (before Linux 5.1).
+    """
     memory = shared_memory("sa-atp results", RESULT_BYTES)
-    region = Region(RESULT_BYTES)
-    region.put(0, RESULT_BYTES, memory)
-    seal(memory, writable=False)
+    try:
+        region = Region(RESULT_BYTES)
+        region.put(0, RESULT_BYTES, memory)
+        seal(memory, writable=False)
+    except OSError:
+        os.close(memory)
+        raise
     return memory, region.bytes
 
 
@@ -60,13 +67,18 @@ class Core:
 
         Args: mine: numbers of the ports to receive from; channels: at most; link_up: see `SwitchLoop`.
         """
+        self.results, results = -1, None
+        """The descriptor of the results, which ranks can read; -1: there are none, and no channels."""
+        if channels:
+            try:
+                self.results, results = _shared_results()
+            except OSError:
+                channels = 0
         self._device = device
         self._started_us = started_us
         self._of = list(ports.values())
         kinds = [state.UDP if isinstance(port, UdpPort) else state.INTERFACE for port in self._of]
         region = Region(state.channel_at(channels)) if channels else None
-        self.results, results = _shared_results() if channels else (-1, None)
-        """The descriptor of the results, which ranks can read; -1: there are none."""
         self._memory: dict[int, AnyIntegers] = {
             **state.ports(
                 list(ports),

@@ -49,7 +49,7 @@ class CompiledLoop:
         first = self._cores[0]
         self._channels = (
             ChannelServer(udp, first.doorbell, first.results, most, self.wake, has_lines=link_up is not None)
-            if most
+            if first.results >= 0
             else None
         )
         # for all cores but the first, which runs in the thread that calls `turn`

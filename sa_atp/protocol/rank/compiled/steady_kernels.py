@@ -51,7 +51,7 @@ class Flow:
     progress: Progress
     """Progress of the only operation."""
     group: Transmissions
-    """Transmissions of its only group."""
+    """Transmissions of that operation's only contribution group."""
     fresh_first: int = 0
     fresh_end: int = 0
     """The end of the fragments, from `fresh_first` on, that may be sent for the first time."""

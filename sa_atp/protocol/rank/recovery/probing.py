@@ -190,7 +190,7 @@ class Prober:
                 return
 
     def forget(self, operation: Operation) -> None:
-        """Drops the questions of an operation that is over: some answers were lost, and some came as results."""
+        """Drops open questions about an operation that is over. Their answers were lost, or results came in their place."""
         self.questions.forget(operation)
         if self._newest is not None and self._newest[0] is operation:
             self._newest = None
