@@ -147,7 +147,7 @@ def _is_possible(scene: Scene, number: int, error: TransportError) -> bool:
         is_sound = bool(error.ranks) and max(error.ranks) < scene.jobs[number].ranks
         return is_sound and "left the job" not in str(error)
     if isinstance(error, ParameterServerLostError):
-        return is_apart
+        return is_apart or scene.may_lose_answers(number)
     if isinstance(error, OperationTimeoutError):
         return scene.apart_us > TIME_OUT_US
     if isinstance(error, RefusedError):

@@ -18,6 +18,7 @@ SILENCE_WITH_LOSS_US = 2_500_000
 # The same for a rank that leaves: after 2 s without an answer it goes anyway.
 LEAVING_SILENCE_US = LEAVE_TIMEOUT_US // 2
 MUCH_LOSS = 0.05  # on one link; a packet crosses several
+TOO_MUCH_LOSS = 0.2  # a question and its answer cross four links: once in 200 times ten in a row are lost
 PLAIN = LinkSettings()
 
 
@@ -194,10 +195,15 @@ class Scene:
 
     def is_apart(self, number: int) -> bool:
         """Whether faults may keep a job's hosts apart for longer than the protocol's bound."""
+        return self._apart_us(number) > (SILENCE_US if self._loss(number) < MUCH_LOSS else SILENCE_WITH_LOSS_US)
+
+    def may_lose_answers(self, number: int) -> bool:
+        """Whether a job's links lose so much that a rank may hear nothing for as long as a server's silence may last."""
+        return self._loss(number) >= TOO_MUCH_LOSS
+
+    def _loss(self, number: int) -> float:
         job = self.jobs[number]
-        loss = max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
-        silence_us = SILENCE_US if loss < MUCH_LOSS else SILENCE_WITH_LOSS_US
-        return self._apart_us(number) > silence_us
+        return max(self.links.loss, self.trunk.loss, *(job.loss if job.lossy else ()))
 
     def may_leave_unheard(self, number: int) -> bool:
         """Whether the server may miss that a rank has left, and count it as lost."""
