@@ -348,9 +348,8 @@ class Helping:
 
     def on_called(self, call: Call) -> None:
         """Handles the parameter server's `call`; called in the connection's thread."""
-        self._take_answer(
-            call.step, Work(shard=call.shard, micro_batches=call.micro_batches, again_us=call.again_us), is_new=False
-        )
+        work = Work(shard=call.shard, micro_batches=call.micro_batches, backup=call.backup, again_us=call.again_us)
+        self._take_answer(call.step, work, is_new=False)
 
     def _take_answer(self, step: int, answer: Work | Nothing, *, is_new: bool = True) -> None:
         """Takes the answer to an offer, or a call. Work that was sent twice, because the first message was late, counts

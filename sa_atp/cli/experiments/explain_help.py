@@ -150,11 +150,15 @@ def _what(decision: "Decision") -> str:
         case "idle":
             return "has computed what it held"
         case "call":
-            return f"is called for {_ranges(decision.micro_batches)} of shard {decision.shard}"
+            return f"is called for {_work(decision)}"
         case "claim":
             over = ", and gets no more" if decision.ends_own else ""
             return f"has begun {decision.begun} of its own, holds {decision.held}{over}"
     if decision.shard is None:
         return "offers to help, gets nothing"
+    return f"offers to help, gets {_work(decision)}"
+
+
+def _work(decision: "Decision") -> str:
     copy = "copies of " if decision.is_backup else ""
-    return f"offers to help, gets {copy}{_ranges(decision.micro_batches)} of shard {decision.shard}"
+    return f"{copy}{_ranges(decision.micro_batches)} of shard {decision.shard}"

@@ -196,7 +196,7 @@ def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[D
             yield Decision(at_ms, event.rank, "revocation", 0, event.held, None, (), False, False, *[math.nan] * 3)
         elif isinstance(event, WorkCalled):
             work = event.shard, tuple(event.micro_batches)
-            yield Decision(at_ms, event.rank, "call", 0, 0, *work, False, False, *[math.nan] * 3)
+            yield Decision(at_ms, event.rank, "call", 0, 0, *work, bool(event.backup), False, *[math.nan] * 3)
         elif isinstance(event, Decided) and not event.late and event.done_us:
             yield Decision(
                 at_ms=at_ms,

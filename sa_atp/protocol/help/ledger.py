@@ -44,7 +44,7 @@ class Ledger:
         self._workers = [Worker() for _ in range(world_size)]
         self._projection = Projection(self._workers, kernels)
         self.racks = Racks(self._workers, kernels)
-        silence = Silence(self._workers, self._map, self._projection, self.racks)
+        silence = Silence(self._map, self._projection, self.racks)
         self.lots = Lots(self._workers, self._map, self._projection, self.racks, silence)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
@@ -129,7 +129,7 @@ class Ledger:
             return None
         unknown = 0 if given is None else course.given & ~given
         if unknown and now_us - course.called_us >= report.answer_us:
-            return self.lots.again(state, unknown)  # a call was lost
+            return self.lots.again(state, rank, unknown)  # a call was lost
         if unknown:  # it is under way
             free_us = max(free_us, course.lot_until_us)
         course.asks_again_us, course.offered_us = 0, None

@@ -55,9 +55,14 @@ class Lots:
             part = {shard: count for shard, count in part.items() if count}
             work = self._of_one_shard(state, rank, part, now_us, course.lot_until_us, is_busy=True)
             if work is not None:
-                course.called_us = now_us
-                self.to_call.append((rank, work))
+                self._call(state, rank, work, now_us)
         return first
+
+    def _call(self, state: Step, rank: int, work: Assigned, now_us: int) -> None:
+        course = state.courses[rank]
+        state.is_helped, course.called_us = True, now_us
+        course.given |= sum(self._map.bit(work.shard, m) for m in work.micro_batches)
+        self.to_call.append((rank, work))
 
     def _of_one_shard(
         self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
@@ -118,14 +123,17 @@ class Lots:
                 state.is_helped, course.called_us = True, now_us
                 self.to_call.insert(place, (rank, work))
 
-    def again(self, state: Step, given: int) -> Assigned:
-        """Repeats a call that was lost. Args: given: contributions that the helper does not know of, a bitmap.
+    def again(self, state: Step, rank: int, given: int) -> Assigned:
+        """Repeats a call to a helper that was lost. Args: given: contributions that it does not know of, a bitmap.
 
         Returns: those of one shard.
         """
-        shard = next(shard for shard in range(self._map.world_size) if self._map.bits_of(shard) & given)
-        micro_batches = (m for m in range(self._map.micro_batches) if self._map.bit(shard, m) & given)
-        return Assigned(state.number, shard, tuple(micro_batches))
+        shard = self._map.lowest_rank(given)
+        owners = state.owner[shard]
+        lost = [m for m in range(self._map.micro_batches) if self._map.bit(shard, m) & given]
+        is_copy = owners[lost[0]] != rank
+        same = (m for m in lost if (owners[m] != rank) == is_copy)
+        return Assigned(state.number, shard, tuple(same), backup=is_copy)
 
     def again_us(self, state: Step, rank: int, now_us: int) -> int:
         """After how long a leader without work should ask again, if it is not called before: when its question may
@@ -145,19 +153,44 @@ class Lots:
     # --- others' work a second time ----------------------------------------------------------------------------------
 
     def copy(self, state: Step, rank: int, missing: int, now_us: int) -> Assigned | None:
-        """Gives a helper micro-batches to copy whose owner has fallen silent, if there are some."""
-        found = self._silence.find(state, rank, missing, now_us)
-        if found is None:
-            return None
-        shard, micro_batches = found
+        """Gives copies of what silent workers hold to all leaders who wait, each to the one that finishes it first. Others
+        than the one that asks are called.
+
+        Args: rank: of the leader that asks. missing: contributions that its sums lack (a bitmap).
+        Returns: copies for that leader, of one shard; None: there are none.
+        """
         beliefs = self._projection.beliefs(state)
-        done_us = (
-            now_us + beliefs[rank].answer_us // 2 + len(micro_batches) * expected_us(beliefs[rank], beliefs[shard])
-        )
-        state.copied_us.update({(shard, m): done_us for m in micro_batches})
-        self._racks.note_assignment(state, rank, shard)
-        self.backups += len(micro_batches)
-        return Assigned(state.number, shard, tuple(micro_batches), backup=True)
+        late = self._silence.late(state, rank, missing, now_us)
+        if not late:
+            return None
+        ready_us = {
+            r: max(c.offered_us or 0, now_us + beliefs[r].answer_us // 2)
+            for r, c in enumerate(state.courses)
+            if r == rank or c.offered_us is not None
+        }
+        may = {r: set(self._silence.late(state, r, missing, now_us)) for r in ready_us}
+        parts: dict[int, dict[int, list[int]]] = {r: {} for r in ready_us}
+        for shard, m in late:
+            each_us = {r: expected_us(beliefs[r], beliefs[shard]) for r in ready_us if (shard, m) in may[r]}
+            by = min(each_us, key=lambda r: ready_us[r] + each_us[r])
+            soon = max(1, math.ceil(beliefs[by].answer_us / each_us[by]))
+            if sum(map(len, parts[by].values())) == soon:
+                break  # it asks for more when it begins with these
+            ready_us[by] += each_us[by]
+            parts[by].setdefault(shard, []).append(m)
+            state.copied_us[shard, m] = ready_us[by]
+        found = None
+        for r, of_shards in parts.items():
+            for shard, micro_batches in of_shards.items():
+                self._racks.note_assignment(state, r, shard)
+                self.backups += len(micro_batches)
+                work = Assigned(state.number, shard, tuple(micro_batches), backup=True)
+                if r == rank and found is None:
+                    found = work
+                else:
+                    self._call(state, r, work, now_us)
+                    state.courses[r].offered_us = None  # it asks when it begins with these
+        return found
 
     def clone(
         self, state: Step, rank: int, missing: int, free_us: int, now_us: int, price_us: float

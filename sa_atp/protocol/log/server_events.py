@@ -222,6 +222,7 @@ class WorkCalled(Event, frozen=True):
     rank: Rank
     shard: Rank
     micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")]
+    backup: Yes | None = None
 
 
 class RevokeAsked(Event, frozen=True):

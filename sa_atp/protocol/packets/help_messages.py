@@ -84,6 +84,7 @@ class Call(Message, frozen=True, tag="call"):
     micro_batches: Annotated[
         list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
     ]
+    backup: bool = False
     again_us: Microseconds = 0
     """As in Work."""
 

@@ -64,13 +64,19 @@ def unasked(job: Job) -> Iterator[Burst]:
         yield _to(job, rank, Revoke(step=step, held=held))
     while job.ledger.lots.to_call:
         rank, work = job.ledger.lots.to_call.popleft()
-        job.log(WorkCalled(work.step, rank, work.shard, list(work.micro_batches)))
+        job.log(WorkCalled(work.step, rank, work.shard, list(work.micro_batches), work.backup or None))
         yield _to(job, rank, call(work))
 
 
 def call(work: Assigned) -> Call:
     """The message that gives work to a worker that has not asked just now."""
-    return Call(step=work.step, shard=work.shard, micro_batches=list(work.micro_batches), again_us=work.again_us)
+    return Call(
+        step=work.step,
+        shard=work.shard,
+        micro_batches=list(work.micro_batches),
+        backup=work.backup,
+        again_us=work.again_us,
+    )
 
 
 def _to(job: Job, rank: int, message: Revoke | Call) -> Burst:

@@ -351,6 +351,41 @@ def test_a_silent_helpers_whole_lot_is_backed_up() -> None:
     assert set(given) <= set(backed_up)
 
 
+def silent_after_offers() -> tuple[Ledger, WorkerReport, int]:
+    """A step in which rank 1 waits for work, and rank 2, which holds its whole shard, has been silent for long.
+
+    Returns: also a leader's report, and a time at which work of rank 2 may be copied.
+    """
+    ledger, now_us = known(3, 8, [FAST_US] * 3, answer_us=4 * FAST_US), 1_000_000
+    leader = WorkerReport(0, 8 * FAST_US, 4 * FAST_US)
+    ledger.claim(1, 2, 8, 8, 7 * FAST_US, WorkerReport(0, 15 * FAST_US, 4 * FAST_US), now_us)
+    assert ledger.ask(1, 1, ALL, leader, 3 * FAST_US, now_us, given=0) is None
+    return ledger, leader, now_us + 1_000_000
+
+
+def test_copies_go_to_all_who_wait_each_to_the_one_that_finishes_it_first() -> None:
+    ledger, leader, now_us = silent_after_offers()
+    work = ledger.ask(1, 0, 0b1111 << 16, leader, 0, now_us, 1.0, given=0)
+    ((rank, called),) = ledger.lots.to_call
+    assert work is not None
+    assert rank == 1
+    assert work.backup
+    assert called.backup
+    assert sorted(work.micro_batches + called.micro_batches) == [0, 1, 2, 3], "those that are missing, once each"
+    assert ledger.lots.backups == 4
+
+
+def test_a_lost_call_for_copies_is_repeated_as_one() -> None:
+    ledger, leader, now_us = silent_after_offers()
+    ledger.ask(1, 0, 0b1111 << 16, leader, 0, now_us, 1.0, given=0)
+    ((rank, called),) = ledger.lots.to_call
+    again = ledger.ask(1, rank, ALL, leader, 0, now_us + 4 * FAST_US, 1.0, given=0)
+    assert again is not None
+    assert (again.shard, again.micro_batches, again.backup) == (called.shard, called.micro_batches, True)
+    bits = sum(1 << 16 + m for m in called.micro_batches)
+    assert ledger.ask(1, rank, bits, leader, 0, now_us + 8 * FAST_US, 1.0, given=bits) is None, "each is copied once"
+
+
 def test_owners_hear_of_backups_that_should_have_been_sent() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
     ledger.claim(1, 1, 4, 4, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_000_000)
