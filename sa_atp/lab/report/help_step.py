@@ -37,7 +37,7 @@ class Decision:
 
     at_ms: float
     rank: int
-    """The rank that asked, or from which work is taken back."""
+    """The rank that asked, that is called, or from which work is taken back."""
     asked: Literal["claim", "offer", "idle", "revocation", "call"]
     begun: int
     """Micro-batches of its own shard that it had begun."""
@@ -50,7 +50,7 @@ class Decision:
     ends_own: bool
     """Whether it gets no more of its own shard."""
     done_ms: float
-    """When it should have computed all that it has; NaN for a revocation or a call."""
+    """Time at which the rank should have computed all that it has; NaN for a revocation or a call."""
     step_end_ms: float
     """When the sum should be complete, if micro-batches that are held stay where they are, and free ones go to the workers
     that finish them first; NaN for a revocation or a call, as below.

@@ -111,7 +111,7 @@ class Lots:
         return any(c.offered_us is not None for c in state.courses) and self._is_any_free(state)
 
     def call(self, state: Step, best: Plan, now_us: int) -> None:
-        """Sends all who have offered to work their parts of a plan, because some micro-batches are free."""
+        """Calls each worker that has offered to help, for its part of a plan, because some micro-batches have no owner."""
         for rank, course in enumerate(state.courses):
             if course.offered_us is None:
                 continue

@@ -85,6 +85,7 @@ class Call(Message, frozen=True, tag="call"):
         list[Annotated[int, Meta(ge=0, le=MOST_CONTRIBUTIONS - 1)]], Meta(max_length=MOST_CONTRIBUTIONS)
     ]
     backup: bool = False
+    """As in Work."""
     again_us: Microseconds = 0
     """As in Work."""
 

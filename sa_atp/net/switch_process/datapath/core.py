@@ -68,7 +68,7 @@ class Core:
         Args: mine: numbers of the ports to receive from; channels: at most; link_up: see `SwitchLoop`.
         """
         self.results, results = -1, None
-        """The descriptor of the results, which ranks can read; -1: there are none, and no channels."""
+        """File descriptor of the memory of results, which ranks map to read; -1: there is none, and no channels either."""
         if channels:
             try:
                 self.results, results = _shared_results()
