@@ -192,14 +192,15 @@ def how_to_install(*distributions: str) -> str:
         return f"on the machine of the containers: printf %b {shlex.quote(lines)} | docker build -t {image} -"
     if root is None:
         return shlex.join(words)
-    script = shlex.join([str(root / "scripts" / "demo"), *(["--mininet"] if "mininet" in extras.values() else [])])
-    if {"notebook", "cluster", "shell", "metrics", "traces"} & set(extras.values()):
-        script = shlex.join([str(root / "scripts" / "test")])
+    options = ["--mininet"] if "mininet" in extras.values() else []
+    script = [str(root / "scripts" / "demo"), *options]
     if "docs" in extras.values():
-        script = shlex.join([str(root / "scripts" / "docs")])
+        script = [str(root / "scripts" / "docs")]
     if "recipes" in extras.values():
-        script = shlex.join([str(root / "scripts" / "test"), "--recipes"])
-    return f"{script} sets up an environment that has it; into this one: {shlex.join(words)}"
+        script = [str(root / "scripts" / "test"), "--recipes"]
+    if {"cluster", "shell", "metrics", "traces"} & set(extras.values()):  # of the scripts only the tests install these
+        return shlex.join(words)
+    return f"{shlex.join(words)}; or {shlex.join(script)}, which sets up an environment that has it"
 
 
 def installer() -> list[str]:

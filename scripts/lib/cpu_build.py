@@ -1,25 +1,21 @@
-"""Finds builds of PyTorch for the CPU, of versions that pyproject.toml allows. Needs nothing but pip.
+"""Finds builds of PyTorch for the CPU, of versions that pyproject.toml and a file of pins allow. Needs nothing but pip.
 
-python cpu_build.py CHECKOUT        prints arguments for pip, a line for each choice, the best first
+python cpu_build.py CHECKOUT PINS        prints arguments for pip, a line for each choice, the newest first
 
-PyPI's builds for x86-64 bring several gigabytes of CUDA. A build for the CPU has a version like 2.13.0+cpu. pip's
-configured index may have one; if not, PyTorch's own index does.
+PyPI's builds bring several gigabytes of CUDA. A build for the CPU has a version like 2.13.0+cpu. pip's configured index may
+have one; if not, PyTorch's own index does.
 """
 
-import platform
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from installed import wanted
+from installed import pinned, wanted
 from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.version import InvalidVersion, Version
 
-TESTED = Version("2.13.0+cpu")  # preferred; else the newest
 INDEX = "https://download.pytorch.org/whl/cpu"
-LAST_OF_PYPI_FOR_ARM = "2.10.0"  # up to this version, PyPI's builds for 64-bit ARM are for the CPU, without +cpu
 # The index may be unreachable, and pip would try for minutes.
 PATIENCE = ("--timeout", "15", "--retries", "1")
 
@@ -40,9 +36,9 @@ def versions(*options: str) -> list[Version]:
 
 
 def for_cpu(found: list[Version], allowed: SpecifierSet) -> list[str]:
-    """The allowed versions for the CPU, as requirements, the best first."""
+    """The allowed versions for the CPU, as requirements, the newest first."""
     fitting = [version for version in found if version.local == "cpu" and allowed.contains(version)]
-    return [f"torch=={version}" for version in sorted(fitting, key=lambda v: (v == TESTED, v), reverse=True)]
+    return [f"torch=={version}" for version in sorted(fitting, reverse=True)]
 
 
 def choices(allowed: SpecifierSet) -> Iterator[str]:
@@ -53,20 +49,17 @@ def choices(allowed: SpecifierSet) -> Iterator[str]:
         yield from (
             f"{requirement} {option}" for requirement in for_cpu(versions(*option.split(), *PATIENCE), allowed)[:2]
         )
-    if platform.machine() == "aarch64":
-        yield f"torch{allowed & SpecifierSet(f'<={LAST_OF_PYPI_FOR_ARM}')}"
 
 
-def main(root: str) -> int:
-    project = tomllib.loads((Path(root) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    requirements = wanted(project, [*project["optional-dependencies"]])
-    allowed = next(
-        (requirement.specifier for requirement in requirements if requirement.name == "torch"), SpecifierSet()
-    )
+def main(root: str, pins: str) -> int:
+    allowed = pinned(pins).get("torch", SpecifierSet())
+    for requirement in wanted(Path(root)):
+        if requirement.name == "torch":
+            allowed &= requirement.specifier
     for choice in choices(allowed):
         print(choice, flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], sys.argv[2]))

@@ -1,7 +1,9 @@
 """Checks that this environment has the packages that pyproject.toml requires; prints those it lacks. Needs nothing but pip.
 
-python installed.py CHECKOUT EXTRA...           the project, its dependencies, and those of the extras
-python installed.py --only NAME CHECKOUT        whether any version of NAME that pyproject.toml allows is there
+python installed.py CHECKOUT PINS EXTRA...        the project, its dependencies, and those of the extras; their versions are
+                                                  those that PINS, a file for `pip install --constraint`, says
+python installed.py CHECKOUT PINS --only NAME     only NAME, a requirement of the project or of any extra
+python installed.py CHECKOUT PINS --lowest        instead: prints pins of the lower ends of all ranges in pyproject.toml
 """
 
 import sys
@@ -10,28 +12,48 @@ from collections.abc import Iterator
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from pip._vendor.packaging.requirements import Requirement
+from pip._vendor.packaging.specifiers import SpecifierSet
 from pip._vendor.packaging.utils import canonicalize_name
 
 
-def wanted(project: dict[str, Any], extras: list[str]) -> Iterator[Requirement]:
+def wanted(root: Path, extras: list[str] | None = None) -> Iterator[Requirement]:
+    """The requirements of the project, for this Python, and of these extras, or of all."""
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     optional = project.get("optional-dependencies", {})
-    for line in [*project["dependencies"], *(line for extra in extras for line in optional[extra])]:
-        requirement = Requirement(line)
+    chosen = [*optional] if extras is None else extras
+    return fitting([*project["dependencies"], *(line for extra in chosen for line in optional[extra])])
+
+
+def fitting(lines: list[str]) -> Iterator[Requirement]:
+    """The requirements that are for this Python and processor."""
+    for requirement in map(Requirement, lines):
         if requirement.marker is None or requirement.marker.evaluate():
             yield requirement
 
 
-def lacks(requirement: Requirement) -> str | None:
+def pinned(pins: str) -> dict[str, SpecifierSet]:
+    """The versions of a file of pins, by name. "" is no file."""
+    lines = Path(pins).read_text(encoding="utf-8").splitlines() if pins else []
+    found = fitting([line for line in lines if line.strip() and not line.startswith("#")])
+    return {canonicalize_name(requirement.name): requirement.specifier for requirement in found}
+
+
+def lacks(requirement: Requirement, pins: dict[str, SpecifierSet]) -> str | None:
     """Why a requirement is not met; None if it is."""
+    name = canonicalize_name(requirement.name)
+    allowed = requirement.specifier & pins.get(name, SpecifierSet())
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return str(requirement)
-    fits = requirement.specifier.contains(version, prereleases=True)
-    return None if fits else f"{requirement} (it has {version})"
+        return f"{requirement.name}{allowed}"
+    return None if allowed.contains(version, prereleases=True) else f"{requirement.name}{allowed} (it has {version})"
+
+
+def lower_end(requirement: Requirement) -> str:
+    versions = [part.version for part in requirement.specifier if part.operator in (">=", "==")]
+    return f"{requirement.name}=={versions[0]}"
 
 
 def project_problem(root: Path) -> str | None:
@@ -41,19 +63,19 @@ def project_problem(root: Path) -> str | None:
     return None if Path(spec.origin).resolve().parent.parent == root else f"sa_atp of {root} (it has {spec.origin})"
 
 
-def main(arguments: list[str]) -> int:
-    only = arguments[1] if arguments[:1] == ["--only"] else None
-    root, *extras = arguments[2:] if only else arguments
-    project = tomllib.loads((Path(root) / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if only:
-        found = [r for r in wanted(project, [*project["optional-dependencies"]]) if canonicalize_name(r.name) == only]
-        problems = [lacks(requirement) for requirement in found]
+def main(root: Path, pins: str, arguments: list[str]) -> int:
+    if arguments[0] == "--lowest":
+        print("\n".join(sorted({lower_end(requirement) for requirement in wanted(root)})))
+        return 0
+    exact = pinned(pins)
+    if arguments[0] == "--only":
+        problems = [lacks(found, exact) for found in wanted(root) if canonicalize_name(found.name) == arguments[1]]
     else:
-        problems = [project_problem(Path(root).resolve()), *map(lacks, wanted(project, extras))]
+        problems = [project_problem(root), *(lacks(found, exact) for found in wanted(root, arguments))]
     missing = [problem for problem in problems if problem]
     print("\n".join(missing))
     return 1 if missing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3:]))

@@ -4,12 +4,15 @@
 #   SA_ATP_VENV    where it is (default: .venv in the checkout)
 #   SA_ATP_PYTHON  the Python to make it with (default: the first python3 that is new enough)
 #
+# Its packages have the versions that were tested (constraints.txt), unless VERSIONS is newest or lowest (scripts/test --help).
 # It is made once; after that, reading its stamp is enough, and no network is needed. Concurrent set-ups wait for each other.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="${SA_ATP_VENV:-$ROOT/.venv}"
 [[ $VENV == /* ]] || VENV="$PWD/$VENV"
 STAMP="$VENV/.sa-atp-installed"
+VERSIONS=tested
+PINS="" # a file for pip with the exact versions of this environment
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
@@ -52,9 +55,12 @@ setup() {
     unlock
 }
 
-fingerprint() { { cat "$ROOT/pyproject.toml" && printf '%s' "$ROOT"; } | sha256sum | cut -c1-24; }
+fingerprint() { { cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt" && printf '%s' "$ROOT"; } | sha256sum | cut -c1-24; }
 
-is_ready() { [[ -r $STAMP ]] && grep -qxF "$1" "$STAMP" && "$PYTHON" -c '' 2>/dev/null; }
+is_ready() {
+    # what is newest changes without notice
+    [[ $VERSIONS != newest && -r $STAMP ]] && grep -qxF "$1" "$STAMP" && "$PYTHON" -c '' 2>/dev/null
+}
 
 # Lines of the stamp are "fingerprint extras"; those of other fingerprints are outdated.
 remember() {
@@ -102,21 +108,40 @@ prepare() {
         base="$(find_python)" || exit
         say "making an environment in $VENV with $("$base" --version 2>&1)"
         quietly "making the environment" "$base" -m venv --clear "$VENV"
-    elif "$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@" >/dev/null 2>&1; then
+    fi
+    PINS="$VENV/.sa-atp-versions"
+    pins "$@" >"$PINS"
+    if [[ $VERSIONS != newest ]] && installed "$@" >/dev/null 2>&1; then
         say "the environment in $VENV has everything"
         return
     fi
-    if [[ " $* " == *" torch "* ]] && ! "$PYTHON" "$ROOT/scripts/lib/installed.py" --only torch "$ROOT" >/dev/null 2>&1; then
+    if [[ " $* " == *" torch "* ]] && ! installed --only torch >/dev/null 2>&1; then
         install_torch
     fi
     local project
     project="sa_atp[$(IFS=, && echo "$*")]"
-    say "installing $project, as pyproject.toml says"
-    quietly "installing the packages" pip_install --editable "${ROOT}${project#sa_atp}"
+    say "installing $project, in the $VERSIONS versions"
+    quietly "installing the packages" pip_install --upgrade --upgrade-strategy eager --editable "${ROOT}${project#sa_atp}"
     local missing
-    missing="$("$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$@")" ||
-        fail "pip reported success, but the environment lacks: ${missing//$'\n'/; }"
+    missing="$(installed "$@")" || fail "pip reported success, but the environment lacks: ${missing//$'\n'/; }"
     say "ready after $((SECONDS - started)) s"
+}
+
+# installed [--only NAME] EXTRA...: whether the environment has the packages, in the versions it should have; else prints which not
+installed() { "$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$PINS" "$@"; }
+
+# pins EXTRA...: prints the versions that the environment should have, for pip; of newest versions nothing
+pins() {
+    case "$VERSIONS" in
+        lowest) installed --lowest ;;
+        tested)
+            if [[ " $* " == *" shell "* ]] || compgen -G "$VENV/lib/*/site-packages/p4runtime_shell*" >/dev/null; then
+                cat "$ROOT/constraints.txt"
+            else
+                sed '/^protobuf==/d; s/^# without shell: //' "$ROOT/constraints.txt"
+            fi
+            ;;
+    esac
 }
 
 # Whether there is an environment that pip can use: its Python may be gone, or its creation may have been interrupted.
@@ -125,7 +150,7 @@ works() {
     "$PYTHON" -m pip --version >/dev/null 2>&1 || "$PYTHON" -m ensurepip >/dev/null 2>&1
 }
 
-pip_install() { "$PYTHON" -m pip install --disable-pip-version-check --no-input "$@"; }
+pip_install() { "$PYTHON" -m pip install --disable-pip-version-check --no-input --constraint "$PINS" "$@"; }
 
 install_torch() {
     local choice words
@@ -133,7 +158,7 @@ install_torch() {
         read -ra words <<<"$choice"
         say "installing ${words[0]}, a build of PyTorch for the CPU"
         ! watched pip_install "${words[@]}" || return 0
-    done < <("$PYTHON" "$ROOT/scripts/lib/cpu_build.py" "$ROOT")
+    done < <("$PYTHON" "$ROOT/scripts/lib/cpu_build.py" "$ROOT" "$PINS")
     # measured with torch 2.14.1, on x86-64
     say "no build of PyTorch for the CPU is to be had, where pip looks or at PyTorch's own index: what pip takes instead" \
         "brings CUDA, about 3 GB to fetch and 6 GB on the disk. If that is too much: Ctrl-C, and PIP_FIND_LINKS=FOLDER with" \

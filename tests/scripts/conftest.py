@@ -16,6 +16,7 @@ SCRIPTS = [
     ROOT / "scripts" / "demo",
     ROOT / "scripts" / "test",
     ROOT / "scripts" / "docs",
+    ROOT / "scripts" / "constraints",
     ROOT / "scripts" / "lib" / "setup.sh",
     ROOT / ".ci" / "run",
 ]
@@ -42,6 +43,7 @@ class Checkout:
         (root / "sa_atp").mkdir()
         (root / "sa_atp" / "__init__.py").write_text("")
         shutil.copytree(ROOT / "topologies", root / "topologies")
+        (root / "constraints.txt").write_text("# tested\n")
         (root / "pyproject.toml").write_text(
             '[project]\nname = "sa_atp"\ndependencies = ["pytest>=8"]\n'
             '[project.optional-dependencies]\ntorch = []\nreport = []\ndev = ["hypothesis>=6"]\n'

@@ -26,6 +26,19 @@ def test_the_demo_runs_the_plan_and_passes_arguments_on(checkout: Checkout) -> N
     assert out.is_dir()
 
 
+def test_the_demo_ends_with_the_line_that_puts_the_command_on_path(checkout: Checkout) -> None:
+    checkout.environment({"'-m sa_atp run '*": "exit 0"})
+    (checkout.venv / "bin" / "activate").write_text(f"PATH='{checkout.venv}/bin':$PATH\n")
+    (checkout.venv / "bin" / "sa-atp").write_text("#!/bin/sh\necho here\n")
+    (checkout.venv / "bin" / "sa-atp").chmod(0o755)
+    path = {"PATH": "/usr/bin:/bin"}
+    last = checkout.run("scripts/demo", variables=path).stderr.splitlines()[-1]
+    says, _, command = last.partition(":  ")
+    assert says == "To have the command sa-atp in this shell"
+    done = subprocess.run(["sh", "-c", f"{command} && sa-atp"], env=path, capture_output=True, text=True, check=True)
+    assert done.stdout == "here\n"
+
+
 def test_the_demo_takes_another_folder(checkout: Checkout) -> None:
     checkout.environment(SHOW)
     for option in (("--out", "a b"), ("--out=a b",)):

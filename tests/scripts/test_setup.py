@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,6 +16,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from .conftest import ROOT, SCRIPTS, Checkout
 
@@ -62,7 +65,7 @@ def test_missing_packages_are_installed_and_reported(checkout: Checkout) -> None
     assert done.returncode == 3
     assert done.stdout == ""
     lines = done.stderr.splitlines()
-    assert lines[0] == "[setup] installing sa_atp[dev], as pyproject.toml says"
+    assert lines[0] == "[setup] installing sa_atp[dev], in the tested versions"
     assert any("ERROR: " in line for line in lines)
     assert lines[-1].startswith(
         "[setup] installing the packages failed, see above; the first time, this needs the network"
@@ -95,7 +98,8 @@ def without_torch(checkout: Checkout, *statuses: int, says: str = "") -> None:
     file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=2.6,<3", "no-such-part==1"]'))
     log, script = checkout.root / "log", checkout.root / "pip"
     script.write_text(
-        f'#!/bin/bash\necho "${{*##*--no-input }}" >>"{log}"\necho "{says}"\nstatuses=({" ".join(map(str, statuses))})\n'
+        f'#!/bin/bash\necho "${{*##*sa-atp-versions }}" >>"{log}"\necho "{says}"\n'
+        f"statuses=({' '.join(map(str, statuses))})\n"
         f'exit "${{statuses[$(grep -c . "{log}") - 1]-0}}"\n'
     )
     script.chmod(0o755)
@@ -106,19 +110,18 @@ def without_torch(checkout: Checkout, *statuses: int, says: str = "") -> None:
     ("versions", "taken"),
     [
         (["2.14.0+cpu", "2.13.0+cpu", "2.15.0"], "torch==2.13.0+cpu"),  # the tested one
-        (
-            ["2.5.1+cpu", "2.12.1+cpu", "2.14.0", "2.9.0+cpu", "3.0.0+cpu"],
-            "torch==2.12.1+cpu",
-        ),  # the newest that may be
+        (["2.5.1+cpu", "2.12.1+cpu", "2.14.0", "3.0.0+cpu"], "torch==2.12.1+cpu"),  # the newest that may be
     ],
 )
 def test_pytorch_is_taken_for_the_cpu(versions: list[str], taken: str, checkout: Checkout) -> None:
     without_torch(checkout)
+    if "2.13.0" in taken:
+        (checkout.root / "constraints.txt").write_text("torch==2.13.0\n")
     done = checkout.setup(*EXTRAS, variables=builds(checkout, *versions))
     assert f"[setup] installing {taken}, a build of PyTorch for the CPU\n" in done.stderr
     assert "CUDA" not in done.stderr
     assert (checkout.root / "log").read_text().splitlines() == [
-        taken, f"--editable {checkout.root}[{','.join(EXTRAS)}]",
+        taken, f"--upgrade --upgrade-strategy eager --editable {checkout.root}[{','.join(EXTRAS)}]",
     ]  # fmt: skip
 
 
@@ -139,7 +142,7 @@ def test_without_a_build_for_the_cpu_it_says_what_comes_and_how_large_it_is(chec
     assert lines[0].startswith("[setup] no build of PyTorch for the CPU is to be had")
     assert "CUDA, about 3 GB to fetch and 6 GB on the disk" in lines[0]
     assert lines[1:4] == [
-        "[setup] installing sa_atp[torch,report,dev], as pyproject.toml says",
+        "[setup] installing sa_atp[torch,report,dev], in the tested versions",
         "[setup] fetching torch-2.14.1-cp311-x.whl (554.6 MB)",
         "[setup] fetching large-1.whl (1.2 GB)",
     ]
@@ -172,7 +175,7 @@ def test_pytorchs_own_index_is_asked_where_pip_finds_no_build(tmp_path: Path) ->
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}"
-        code = f"import cpu_build; cpu_build.INDEX = {url!r}; cpu_build.main({str(ROOT)!r})"
+        code = f"import cpu_build; cpu_build.INDEX = {url!r}; cpu_build.main({str(ROOT)!r}, '')"
         environment = {**os.environ, "PIP_INDEX_URL": (tmp_path / "empty").as_uri(), "PIP_FIND_LINKS": "", "NO_PROXY": "*",
                        "PIP_EXTRA_INDEX_URL": "", "PIP_CONFIG_FILE": os.devnull,
                        "PYTHONPATH": str(ROOT / "scripts" / "lib")}  # fmt: skip
@@ -182,8 +185,52 @@ def test_pytorchs_own_index_is_asked_where_pip_finds_no_build(tmp_path: Path) ->
         )  # fmt: skip
         server.shutdown()
     assert done.stdout.splitlines()[:2] == [
-        f"torch==2.13.0+cpu --extra-index-url {url}", f"torch==2.14.0+cpu --extra-index-url {url}",
+        f"torch==2.14.0+cpu --extra-index-url {url}", f"torch==2.13.0+cpu --extra-index-url {url}",
     ], done.stderr  # fmt: skip
+
+
+def test_an_environment_gets_the_versions_that_were_tested(checkout: Checkout) -> None:
+    """Others are replaced, protobuf fits p4runtime-shell or its absence, and the newest are looked for each time."""
+    pins, log = checkout.root / "constraints.txt", checkout.root / "log"
+    checkout.environment({"*pip\\ install*": f"cat '{checkout.venv}/.sa-atp-versions' >'{log}'; exit 0"})
+    pins.write_text(
+        "# without shell: protobuf==7\npytest==1000 ; python_version > '3'\npytest==1 ; python_version < '3'\nprotobuf==3\n"
+    )
+    done = checkout.setup("dev")
+    assert "[setup] installing sa_atp[dev], in the tested versions\n" in done.stderr
+    assert "the environment lacks: pytest==1000,>=8 (it has " in done.stderr
+    assert log.read_text().splitlines()[0] == "protobuf==7"
+    assert "protobuf==3" not in log.read_text()
+    checkout.setup("dev", "shell")
+    assert log.read_text() == pins.read_text()
+    pins.write_text("")
+    assert checkout.setup("dev").stderr.endswith("has everything\n")
+    for _ in range(2):
+        done = checkout.run(
+            "scripts/test", "--newest", "--only", "machine", variables={"SA_ATP_VENV": str(checkout.venv)}
+        )
+        assert "in the newest versions\n" in done.stderr
+
+
+def test_the_lowest_versions_are_those_of_the_ranges(checkout: Checkout) -> None:
+    checkout.environment({"*pip\\ install*": f"cat '{checkout.venv}/.sa-atp-versions' >&2; exit 7"})
+    done = checkout.run("scripts/test", "--lowest", variables={"SA_ATP_VENV": str(checkout.venv)})
+    assert done.returncode == 3
+    assert "hypothesis==6\npytest==8\n" in done.stderr
+
+
+def test_every_requirement_has_a_tested_version() -> None:
+    """constraints.txt has one for each Python, and within the range of pyproject.toml: if not, run scripts/constraints."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    pins = [Requirement(line) for line in (ROOT / "constraints.txt").read_text().splitlines() if line[0] != "#"]
+    for python in ("3.11.2", "3.12.3", "3.13.5", "3.14.8"):
+        here = {"python_version": python.rsplit(".", 1)[0], "python_full_version": python}
+        tested = {pin.name: pin.specifier for pin in pins if pin.marker is None or pin.marker.evaluate(here)}
+        for wanted in map(Requirement, lines):
+            if wanted.marker is None or wanted.marker.evaluate(here):
+                (version,) = (part.version for part in tested[canonicalize_name(wanted.name)])
+                assert wanted.specifier.contains(version, prereleases=True), f"{wanted} on Python {python}"
 
 
 def test_a_broken_environment_is_made_anew(checkout: Checkout) -> None:
