@@ -233,7 +233,8 @@ print(getattr(sys, "_base_executable", sys.executable))
 usable_python() {
     local path
     while read -r path; do
-        path="$("$path" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" 2>/dev/null)" && [[ -x $path ]] || continue
+        path="$("$path" -c "$PYTHON_PROBE" "$OLDEST_PYTHON" 2>/dev/null)"
+        [[ -x $path ]] || continue
         if "$path" -c 'import ensurepip, venv' 2>/dev/null; then
             printf '%s\n' "$path"
             return

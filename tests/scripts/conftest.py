@@ -18,6 +18,8 @@ SCRIPTS = [
     ROOT / "scripts" / "docs",
     ROOT / "scripts" / "constraints",
     ROOT / "scripts" / "lib" / "setup.sh",
+    ROOT / "scripts" / "lib" / "fresh.sh",
+    ROOT / "scripts" / "lib" / "debian.sh",
     ROOT / ".ci" / "run",
 ]
 TIMEOUT_S = 120.0

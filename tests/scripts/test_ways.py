@@ -134,6 +134,13 @@ fresh() {
     mkdir "$1" && shift && cd "$ROOT" && FRESH=1 "$@"
 }
 """
+DEBIAN_HERE = """
+OTHER_DEBIAN=sid
+install_debootstrap() { return 1; }
+debian() {
+    shift 2 && mkdir -p "$place/root" && cd "$ROOT" && "${@/#\\/root/$place/root}"
+}
+"""
 MININET = ("mnexec", "ip", "tc", "ifconfig", "iperf3")
 
 
@@ -146,6 +153,7 @@ def ways(checkout: Checkout) -> Checkout:
     (checkout.root / "tests" / "test_it.py").write_text(TESTS)
     (checkout.root / "tests" / "conftest.py").write_text(CONFTEST)
     (checkout.root / "scripts" / "lib" / "fresh.sh").write_text(FRESH_HERE)
+    (checkout.root / "scripts" / "lib" / "debian.sh").write_text(DEBIAN_HERE)
     (checkout.root / "pytest.ini").write_text("[pytest]\nmarkers =\n    machine\n    fresh\n    mininet\n    minutes\n")
     return checkout
 
@@ -169,7 +177,10 @@ def test_only_what_has_a_mark(ways: Checkout) -> None:
     nothing = ways.run("scripts/test", "--only", "machine", "-k", "three")
     assert nothing.returncode == 0, nothing.stdout
     wrong = ways.run("scripts/test", "--only")
-    assert (wrong.returncode, wrong.stderr) == (2, "[setup] --only: expected a mark, a path, or an extra\n")
+    assert (wrong.returncode, wrong.stderr) == (
+        2,
+        "[setup] --only: expected a mark, a path, an extra, or a release of Debian\n",
+    )
 
 
 def test_an_extra_that_is_left_out(ways: Checkout) -> None:
@@ -202,12 +213,13 @@ def test_results_are_left_where_they_are_wanted(ways: Checkout, tmp_path: Path) 
 
 @pytest.mark.needs("root")
 def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
-    done = ways.run(".ci/run", variables=path_with(ways, *MININET))
+    done = ways.run(".ci/run", variables=path_with(ways, *MININET, "debootstrap"))
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if line.startswith("=== ") and "scripts/test" in line] == [
         "=== here: scripts/test --mininet --minutes --but fresh",
         next(line for line in lines if line.startswith("=== fresh: scripts/test --fresh --in ")),
+        "=== debian: scripts/test --debian sid --without torch --only machine",
     ]
     at = lines.index("Skipped here: 1 of 4 tests")
     assert lines[at:-2] == [
@@ -215,6 +227,8 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
         "     1  no sun: wait for the day",
         "Skipped fresh: 2 of 3 tests",
         "     1  no moon there: wait for the night",
+        "     1  no sun: wait for the day",
+        "Skipped debian: 1 of 3 tests",
         "     1  no sun: wait for the day",
         "Skipped in every way: 1 of 5 tests",
         "     1  no sun: wait for the day",
