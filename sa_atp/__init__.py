@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sa_atp.protocol.job.errors import TransportError
 
 __all__ = ["Communicator", "TransportError", "UserError", "connect", "experiment"]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> "Any":
