@@ -4,6 +4,7 @@ whoever else writes rubbish, stands still or ends.
 `python -m tests.net.test_channels MILLIONS` scribbles for longer.
 """
 
+import contextlib
 import errno
 import mmap
 import os
@@ -13,11 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sa_atp.basics.code_cache import executed
@@ -26,6 +27,7 @@ from sa_atp.net.loop.compiled import ring_kernels, socket_kernels
 from sa_atp.net.shared_memory import handshake, layout
 from sa_atp.net.shared_memory.channel import Channel
 from sa_atp.net.shared_memory.layout import (
+    AT_ONCE_BYTES,
     CHANNEL_BYTES,
     DOWN_BYTES,
     DOWN_DATA,
@@ -146,10 +148,15 @@ def test_a_ring_that_is_full_loses_packets_of_its_own_reader_only() -> None:
 @settings(max_examples=60, deadline=None)
 def test_what_a_rank_writes_is_what_the_layout_says(bursts: list[tuple[int, int]], begun: int) -> None:
     """Records of all sizes, from any place of the ring on, as a reader sees them that knows layout.py alone."""
-    channel, seen, close = end_of_a_channel()
+    with end_of_a_channel() as (channel, seen):
+        channel.ring.mine[WRITTEN] = begun // 64 * 64
+        check_what_is_written(channel, seen, bursts, np.random.default_rng(begun))
+
+
+def check_what_is_written(
+    channel: Channel, seen: np.ndarray, bursts: list[tuple[int, int]], rng: np.random.Generator
+) -> None:
     numbers = seen[:UP_DATA].view(np.int64)
-    channel.ring.mine[WRITTEN] = begun // 64 * 64
-    rng = np.random.default_rng(begun)
     wanted: list[bytes] = []
     got: list[bytes] = []
     for size, count in bursts:
@@ -172,7 +179,6 @@ def test_what_a_rank_writes_is_what_the_layout_says(bursts: list[tuple[int, int]
     waiting = wanted[len(got) :]
     assert got == wanted[: len(got)]
     assert channel.held_bytes() >= sum(map(len, waiting))
-    close()
 
 
 # --- rubbish ------------------------------------------------------------------------------------------------------------
@@ -334,46 +340,46 @@ def test_no_number_of_a_rank_makes_the_switch_read_or_write_elsewhere(changes: l
     assert not other[UP_DATA:DOWN_DATA].any()
 
 
-def end_of_a_channel() -> tuple[Channel, np.ndarray, Callable[[], None]]:
-    """A rank's end, all memory as the switch's end sees it, and what closes both."""
-    memory, bells = os.memfd_create("test"), (os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK))
-    os.ftruncate(memory, CHANNEL_BYTES)
-    seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
-    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    results = shared_memory("test", RESULT_BYTES)
-    channel = Channel((LOOPBACK, 1), here, memory, results, *bells, ring_kernels())
-
-    def close() -> None:
-        channel.close()
-        there.close()
-
-    return channel, seen, close
+@contextlib.contextmanager
+def end_of_a_channel() -> Iterator[tuple[Channel, np.ndarray]]:
+    """A rank's end, and all memory as the switch's end sees it."""
+    with contextlib.ExitStack() as opened:
+        memory, bells = os.memfd_create("test"), (os.eventfd(0, os.EFD_NONBLOCK), os.eventfd(0, os.EFD_NONBLOCK))
+        os.ftruncate(memory, CHANNEL_BYTES)
+        seen = np.memmap(f"/proc/self/fd/{memory}", np.uint8, "r+", shape=(CHANNEL_BYTES,))
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        opened.enter_context(there)
+        results = shared_memory("test", RESULT_BYTES)
+        channel = Channel((LOOPBACK, 1), here, memory, results, *bells, ring_kernels())
+        opened.callback(channel.close)
+        yield channel, seen
 
 
 @given(st.lists(st.tuples(st.sampled_from(("head", "record", "tail")), NUMBERS), max_size=40))
+@example([("head", 1), ("record", 4867655623909572609)])  # in the results, behind what is the rank's own
 @settings(max_examples=60, deadline=None)
 def test_no_number_of_a_switch_makes_a_rank_read_or_write_elsewhere(changes: list[tuple[str, int]]) -> None:
-    channel, seen, close = end_of_a_channel()
-    numbers = seen[:UP_DATA].view(np.int64)
+    """A record may stand for any place of the data and of the results: whose sums are there, their headers say."""
     data = np.zeros((7, 276), np.uint8)
-    for what, number in changes:
-        if what == "head":
-            numbers[layout.DOWN_HEAD // 8] = number
-        elif what == "tail":
-            numbers[layout.UP_TAIL // 8] = number
-        else:
-            numbers[layout.DOWN_RECORDS // 8 : layout.DOWN_RECORDS // 8 + RECORDS] = number
-        taken = channel.receive()
-        assert sum(burst.data.size for burst in taken) <= DOWN_BYTES * RECORDS
-        for burst in taken:
-            place = burst.data.__array_interface__["data"][0] - channel.ring.words.ctypes.data
-            assert 0 <= place <= DOWN_BYTES - burst.data.size
-        assert 0 <= channel.send(data) <= len(data)
-        assert 0 <= channel.held_bytes() <= UP_BYTES
-        if channel.fall_asleep():
-            channel.wake_up(False)
-    assert not seen[layout.DOWN_DATA :].any()
-    close()
+    with end_of_a_channel() as (channel, seen):
+        numbers = seen[:UP_DATA].view(np.int64)
+        for what, number in changes:
+            if what == "head":
+                numbers[layout.DOWN_HEAD // 8] = number
+            elif what == "tail":
+                numbers[layout.UP_TAIL // 8] = number
+            else:
+                numbers[layout.DOWN_RECORDS // 8 : layout.DOWN_RECORDS // 8 + RECORDS] = number
+            taken = channel.receive()
+            assert sum(burst.data.size for burst in taken) < AT_ONCE_BYTES + FIELD
+            for burst in taken:
+                place = burst.data.__array_interface__["data"][0] - channel.ring.words.ctypes.data
+                assert 0 <= place <= DOWN_BYTES + RESULT_BYTES - burst.data.size
+            assert 0 <= channel.send(data) <= len(data)
+            assert 0 <= channel.held_bytes() <= UP_BYTES
+            if channel.fall_asleep():
+                channel.wake_up(False)
+        assert not seen[layout.DOWN_DATA :].any()
 
 
 def scribble(channel: Channel, writes: int, seed: int, stop: threading.Event) -> None:
