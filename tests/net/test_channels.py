@@ -103,19 +103,21 @@ def test_a_rank_can_only_read_results() -> None:
     with running(compiled=True, shares=True) as switch:
         found = handshake.ask(switch.port.address, handshake.Hello((LOOPBACK, 5000)))
         assert found is not None
-        peer, (memory, results, bell, doorbell) = found
-        with pytest.raises(PermissionError):
-            mmap.mmap(results, RESULT_BYTES)
-        with pytest.raises(PermissionError):
-            os.pwrite(results, b"x", 0)
-        with pytest.raises(PermissionError):
-            os.ftruncate(results, 0)
-        again = os.open(f"/proc/self/fd/{results}", os.O_RDWR)
-        with pytest.raises(PermissionError):
-            mmap.mmap(again, RESULT_BYTES)
-        for each in (memory, results, bell, doorbell, again):
-            os.close(each)
-        peer.close()
+        peer, descriptors = found
+        with peer, contextlib.ExitStack() as opened:
+            for each in descriptors:
+                opened.callback(os.close, each)
+            results = descriptors[1]
+            with pytest.raises(PermissionError):
+                mmap.mmap(results, RESULT_BYTES)
+            with pytest.raises(PermissionError):
+                os.pwrite(results, b"x", 0)
+            with pytest.raises(PermissionError):
+                os.ftruncate(results, 0)
+            again = os.open(f"/proc/self/fd/{results}", os.O_RDWR)
+            opened.callback(os.close, again)
+            with pytest.raises(PermissionError):
+                mmap.mmap(again, RESULT_BYTES)
 
 
 def test_a_ring_that_is_full_loses_packets_of_its_own_reader_only() -> None:
@@ -428,8 +430,8 @@ def scribbled(writes: int, seed: int, rounds: int) -> int:
                     time.sleep(0.01)  # the switch has not heard yet that the last one is over
                     continue
                 used += 1
-                scribble(channel, writes, int(rng.integers(1 << 30)), stop)
-                channel.close()
+                with contextlib.closing(channel):
+                    scribble(channel, writes, int(rng.integers(1 << 30)), stop)
 
         thread = threading.Thread(target=run)
         thread.start()
@@ -456,6 +458,15 @@ def test_a_rank_that_scribbles_harms_nobody() -> None:
 # --- beginnings and ends ------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def a_channel(switch: Switch) -> Iterator[Channel]:
+    """A channel that the switch gives to a rank of this process."""
+    channel = open_channel(switch.port.address, (LOOPBACK, 5000))
+    assert channel is not None
+    with contextlib.closing(channel):
+        yield channel
+
+
 def can_have_a_channel(switch: Switch, address: Address) -> bool:
     channel = open_channel(switch.port.address, address)
     if channel is None:
@@ -471,35 +482,32 @@ def test_channels_of_ranks_that_end_are_free_again() -> None:
         for _ in range(2 * state.MOST_CHANNELS):
             wait_until(lambda: can_have_a_channel(switch, address))
         wait_until(lambda: can_have_a_channel(switch, address))
-        found: list[Channel] = []
-        for port in range(5000, 5000 + state.MOST_CHANNELS + 1):
-            channel = open_channel(switch.port.address, (LOOPBACK, port))
-            if channel is not None:
-                found.append(channel)
-                assert not can_have_a_channel(switch, (LOOPBACK, port))  # one for each address
-        assert state.MOST_CHANNELS - 1 <= len(found) <= state.MOST_CHANNELS
-        for channel in found:
-            channel.close()
+        found = 0
+        with contextlib.ExitStack() as opened:
+            for port in range(5000, 5000 + state.MOST_CHANNELS + 1):
+                channel = open_channel(switch.port.address, (LOOPBACK, port))
+                if channel is not None:
+                    opened.callback(channel.close)
+                    found += 1
+                    assert not can_have_a_channel(switch, (LOOPBACK, port))  # one for each address
+            assert state.MOST_CHANNELS - 1 <= found <= state.MOST_CHANNELS
 
 
 def test_a_rank_sees_at_once_that_its_switch_has_ended() -> None:
-    with running(compiled=True, shares=True) as switch:
-        channel = open_channel(switch.port.address, (LOOPBACK, 5000))
-        assert channel is not None
-        assert not channel.is_over()
-        address = switch.port.address
-    wait_until(channel.is_over)
-    assert open_channel(address, (LOOPBACK, 5000)) is None
-    channel.close()
+    with contextlib.ExitStack() as opened:
+        with running(compiled=True, shares=True) as switch:
+            channel = opened.enter_context(a_channel(switch))
+            assert not channel.is_over()
+            address = switch.port.address
+        wait_until(channel.is_over)
+        assert open_channel(address, (LOOPBACK, 5000)) is None
 
 
 def test_a_rank_that_has_written_what_cannot_be_loses_its_channel() -> None:
     with running(compiled=True, shares=True) as switch:
-        channel = open_channel(switch.port.address, (LOOPBACK, 5000))
-        assert channel is not None
-        channel.ring.control[layout.UP_HEAD // 8] = RECORDS + 1
-        wait_until(channel.is_over)
-        channel.close()
+        with a_channel(switch) as channel:
+            channel.ring.control[layout.UP_HEAD // 8] = RECORDS + 1
+            wait_until(channel.is_over)
         wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
 
 
@@ -514,10 +522,8 @@ def test_a_channel_for_which_there_is_no_memory_is_ended(monkeypatch: pytest.Mon
 
         with monkeypatch.context() as patch:
             patch.setattr(Region, "put", refuse)
-            channel = open_channel(switch.port.address, (LOOPBACK, 5000))
-            assert channel is not None
-            wait_until(channel.is_over)
-        channel.close()
+            with a_channel(switch) as channel:
+                wait_until(channel.is_over)
         wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
 
 
@@ -552,16 +558,15 @@ def test_what_is_no_question_gets_no_channel() -> None:
                 if data:
                     peer.send(data)
                     assert peer.recv(16) == b""
-        silent = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(40)]
-        for peer in silent:
-            peer.setblocking(False)
-            try:
-                peer.connect(handshake.name_of(switch.port.address))
-            except BlockingIOError:
-                break
-        wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
-        for peer in silent:
-            peer.close()
+        with contextlib.ExitStack() as silent:
+            for _ in range(40):
+                peer = silent.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+                peer.setblocking(False)
+                try:
+                    peer.connect(handshake.name_of(switch.port.address))
+                except BlockingIOError:
+                    break
+            wait_until(lambda: can_have_a_channel(switch, (LOOPBACK, 5000)))
 
 
 @pytest.mark.needs("root")

@@ -1,5 +1,6 @@
 """Calls of programs, right and wrong: many threads at once, and invalid arguments."""
 
+import contextlib
 import random
 import signal
 import sys
@@ -44,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def connect(server: str) -> Iterator[Connect]:
     """All ranks of a new job."""
-    made: list[Communicator] = []
+    opened = contextlib.ExitStack()
 
     def connected(ranks: int, **options: Any) -> list[Communicator]:
         job = f"calls {next(_names)}"
@@ -53,12 +54,13 @@ def connect(server: str) -> Iterator[Connect]:
                 pool.submit(sa_atp.connect, server, job=job, rank=rank, world_size=ranks, **options)
                 for rank in range(ranks)
             ]
-        made.extend(each.result() for each in joining)
-        return made[-ranks:]
+        for each in joining:
+            if each.exception() is None:
+                opened.callback(each.result().close)
+        return [each.result() for each in joining]
 
-    yield connected
-    for comm in made:
-        comm.close()
+    with opened:
+        yield connected
 
 
 # --- many threads -----------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
@@ -125,7 +125,7 @@ def ask(driver: Driver) -> int:
     return seen[0]
 
 
-def test_a_borrower_runs_the_loop_until_it_returns_it(quiet: Driver) -> None:
+def test_a_borrower_runs_the_loop_until_it_returns_it(quiet: Driver, open_socket: Callable[[], UdpSocket]) -> None:
     own = ask(quiet)
     assert own != threading.get_ident()
     connection = quiet.connection
@@ -136,9 +136,7 @@ def test_a_borrower_runs_the_loop_until_it_returns_it(quiet: Driver) -> None:
     others: list[int] = []
     asker = threading.Thread(target=lambda: others.append(ask(quiet)))
     asker.start()
-    socket = UdpSocket(HERE)
-    socket.send([Burst.of(quiet.socket.address, b"something")])
-    socket.close()
+    open_socket().send([Burst.of(quiet.socket.address, b"something")])
     quiet.turn_until(lambda: bool(others))
     asker.join()
     quiet.give_back()

@@ -55,23 +55,21 @@ def sum_for_ever(comm: Communicator) -> NoReturn:
 def test_a_rank_that_is_killed_is_lost(server: ServerProcess) -> None:
     url = "udp://{}:{}".format(*server.address)
     with subprocess.Popen([sys.executable, "-c", RANK, url], stdin=subprocess.PIPE) as rank:
-        comm = connected(server.address, 2)
-        done = comm.all_reduce_async(np.ones(10, np.float32))
-        rank.kill()
-        error = done.exception(60.0)
+        with connected(server.address, 2) as comm:
+            done = comm.all_reduce_async(np.ones(10, np.float32))
+            rank.kill()
+            error = done.exception(60.0)
         assert isinstance(error, WorkerLostError)
         assert str(error) == "lost rank 1: process ended, or connection closed"
-        comm.close()
         assert rank.stdin is not None
         rank.stdin.close()
 
 
 def test_a_parameter_server_that_is_gone_is_named(server: ServerProcess) -> None:
-    comm = connected(server.address, 1, server_timeout_s=FOR_EVER_S)
-    server.stop()
-    with pytest.raises(ParameterServerLostError, match=r"the parameter server at 127\.0\.0\.1:\d+ is gone"):
-        sum_for_ever(comm)
-    comm.close()
+    with connected(server.address, 1, server_timeout_s=FOR_EVER_S) as comm:
+        server.stop()
+        with pytest.raises(ParameterServerLostError, match=r"the parameter server at 127\.0\.0\.1:\d+ is gone"):
+            sum_for_ever(comm)
 
 
 def test_a_switch_that_is_gone_is_named(tmp_path: Path) -> None:

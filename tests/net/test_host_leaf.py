@@ -100,11 +100,11 @@ def joined(server: str, ranks: int, monkeypatch: pytest.MonkeyPatch, alone: int 
         until(lambda: sum(len(job.members) for job in job_status.ask_for_jobs(parse_address(server))) == alone)
     for thread in threads[alone:]:
         thread.start()
-    for thread in threads:
-        thread.join(2 * WAIT_S)
-    assert not problems, problems
-    found.sort(key=lambda comm: comm.membership.rank)
     try:
+        for thread in threads:
+            thread.join(2 * WAIT_S)
+        assert not problems, problems
+        found.sort(key=lambda comm: comm.membership.rank)
         yield found
     finally:
         ends = [threading.Thread(target=comm.close) for comm in found]

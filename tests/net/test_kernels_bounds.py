@@ -6,6 +6,7 @@ program decides (sizes of its arrays) is not. `BOUNDS_PACKETS` makes it longer.
 
 import os
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -216,31 +217,27 @@ def test_contributions() -> None:
                 each.check()
 
 
-def test_datagrams_of_any_size_beside_one_another() -> None:
+def test_datagrams_of_any_size_beside_one_another(open_socket: Callable[[], UdpSocket]) -> None:
     """A socket receives the datagrams that were sent, however the kernel coalesced them."""
     rng = random.Random(3)
-    sender, other, taker = UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0)), UdpSocket(("127.0.0.1", 0))
+    sender, other, taker = open_socket(), open_socket(), open_socket()
     packed = PackedReceive(socket_kernels())
     sender.use_kernels(socket_kernels())
     room = Guarded(packed._room.size, np.uint8)
     packed._room = room.array
-    try:
-        for _ in range(150):
-            sent = []
-            for _ in range(rng.randrange(1, 12)):
-                size, count = rng.choice((1, 3, 20, 276, 1044, 1400, 9000)), rng.randrange(1, 90)
-                data = np.frombuffer(rng.randbytes(size * min(count, 120_000 // size + 1)), np.uint8).reshape(-1, size)
-                who = rng.choice((sender, sender, other))
-                who.send([Burst(taker.address, data)])
-                sent += [(who.address[1], row.tobytes()) for row in data]
-            found = []
-            drained = False
-            while not drained:
-                bursts, drained = packed.receive(taker.fileno())
-                found += [(burst.address[1], row.tobytes()) for burst in bursts for row in burst.data]
-                room.check()
-            for port in (sender.address[1], other.address[1]):
-                assert [each for each in found if each[0] == port] == [each for each in sent if each[0] == port]
-    finally:
-        for socket in (sender, other, taker):
-            socket.close()
+    for _ in range(150):
+        sent = []
+        for _ in range(rng.randrange(1, 12)):
+            size, count = rng.choice((1, 3, 20, 276, 1044, 1400, 9000)), rng.randrange(1, 90)
+            data = np.frombuffer(rng.randbytes(size * min(count, 120_000 // size + 1)), np.uint8).reshape(-1, size)
+            who = rng.choice((sender, sender, other))
+            who.send([Burst(taker.address, data)])
+            sent += [(who.address[1], row.tobytes()) for row in data]
+        found = []
+        drained = False
+        while not drained:
+            bursts, drained = packed.receive(taker.fileno())
+            found += [(burst.address[1], row.tobytes()) for burst in bursts for row in burst.data]
+            room.check()
+        for port in (sender.address[1], other.address[1]):
+            assert [each for each in found if each[0] == port] == [each for each in sent if each[0] == port]

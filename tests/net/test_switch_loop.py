@@ -5,7 +5,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
     assert seen[0] == seen[1]
 
 
-def test_on_several_cores_tables_change_and_the_cpu_port_hears() -> None:
+def test_on_several_cores_tables_change_and_the_cpu_port_hears(open_socket: Callable[[], UdpSocket]) -> None:
     """Packets of all cores' ports follow the table; a thread can change it meanwhile, and all cores see the change."""
     got: list[bytes] = []
     with running(compiled=True, cores=3) as switch:
@@ -142,14 +142,13 @@ def test_on_several_cores_tables_change_and_the_cpu_port_hears() -> None:
         switch.device.add_packet_in_listener(got.append)
         number = int.from_bytes(socket.inet_aton(LOOPBACK), "big")
         pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
-        other = UdpSocket((LOOPBACK, 0))
+        other = open_socket()
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
         for port in switch.ports:
             other.send([Burst(port.address, payload)])
         end = time.monotonic() + WAIT_S
         while len(got) < 3 and time.monotonic() < end:
             time.sleep(0.01)
-        other.close()
     assert len(got) == 3
 
 
@@ -169,7 +168,7 @@ def test_packets_without_a_program_are_counted_and_dropped(compiled: bool) -> No
 
 
 @pytest.mark.parametrize("compiled", [True, False])
-def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool) -> None:
+def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool, open_socket: Callable[[], UdpSocket]) -> None:
     """Fragments of a job that is not admitted follow the route of their address, here to the CPU port."""
     got: list[bytes] = []
     with running(compiled=compiled) as switch:
@@ -179,13 +178,11 @@ def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool) -> None:
         with switch.device.pipeline.lock:
             switch.device.pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
         switch.device.add_packet_in_listener(got.append)
-        other = UdpSocket((LOOPBACK, 0))
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
-        other.send([Burst(switch.port.address, np.tile(payload, (3, 1)))])
+        open_socket().send([Burst(switch.port.address, np.tile(payload, (3, 1)))])
         end = time.monotonic() + WAIT_S
         while len(got) < 3 and time.monotonic() < end:
             time.sleep(0.01)
-        other.close()
     assert len(got) == 3
     assert all(frame[42:] == payload.tobytes() for frame in got)
 

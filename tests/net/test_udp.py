@@ -5,6 +5,7 @@ import select
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sa_atp.net.sockets.udp import FULL_US, MAX_SEGMENTS, UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
 
 HERE = ("127.0.0.1", 0)
+Open = Callable[[], UdpSocket]
 
 
 def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
@@ -32,9 +34,9 @@ def collect(socket: UdpSocket, count: int) -> list[tuple[Address, bytes]]:
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("segments", [True, False])
 @pytest.mark.parametrize("size", [1, 20, 276, 1044, 1472])
-def test_a_burst_arrives_as_it_was_sent(compiled: bool, segments: bool, size: int) -> None:
+def test_a_burst_arrives_as_it_was_sent(open_socket: Open, compiled: bool, segments: bool, size: int) -> None:
     """Larger than one system call takes, with segmentation by the kernel and without."""
-    sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
+    sender, receiver = open_socket(), open_socket()
     if compiled:
         sender.use_kernels(socket_kernels())
         receiver.use_kernels(socket_kernels())
@@ -48,13 +50,11 @@ def test_a_burst_arrives_as_it_was_sent(compiled: bool, segments: bool, size: in
     assert sender.stats.sent == receiver.stats.received == count
     assert sender.stats.send_errors == 0
     assert receiver.receive() == []
-    sender.close()
-    receiver.close()
 
 
-def test_datagrams_of_several_sizes_and_senders_are_kept_apart() -> None:
-    senders = [UdpSocket(HERE), UdpSocket(HERE)]
-    receiver = UdpSocket(HERE)
+def test_datagrams_of_several_sizes_and_senders_are_kept_apart(open_socket: Open) -> None:
+    senders = [open_socket(), open_socket()]
+    receiver = open_socket()
     sizes = (276, 276, 20, 276, 100, 20, 20)
     for number, sender in enumerate(senders):
         for place, size in enumerate(sizes):
@@ -63,22 +63,18 @@ def test_datagrams_of_several_sizes_and_senders_are_kept_apart() -> None:
     for number, sender in enumerate(senders):
         mine = [payload for address, payload in found if address == sender.address]
         assert mine == [bytes([16 * number + place]) * size for place, size in enumerate(sizes) for _ in range(3)]
-    for each in (*senders, receiver):
-        each.close()
 
 
-def test_strided_rows_are_sent_as_they_look() -> None:
-    sender, receiver = UdpSocket(HERE), UdpSocket(HERE)
+def test_strided_rows_are_sent_as_they_look(open_socket: Open) -> None:
+    sender, receiver = open_socket(), open_socket()
     wide = np.arange(20 * 64, dtype=np.uint8).reshape(20, 64)
     sender.send([Burst(receiver.address, wide[::2, 8:40])])
     assert [payload for _, payload in collect(receiver, 10)] == [row.tobytes() for row in wide[::2, 8:40]]
-    sender.close()
-    receiver.close()
 
 
-def test_a_closed_port_does_not_stop_a_sender() -> None:
+def test_a_closed_port_does_not_stop_a_sender(open_socket: Open) -> None:
     """The kernel reports it with a later call, whose own datagrams must not be lost."""
-    sender, receiver, gone = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
+    sender, receiver, gone = open_socket(), open_socket(), open_socket()
     address = gone.address
     gone.close()
     for number in range(5):
@@ -86,8 +82,6 @@ def test_a_closed_port_does_not_stop_a_sender() -> None:
         sender.send([Burst.of(receiver.address, bytes([number]))])
         assert sender.receive() == []
     assert [payload for _, payload in collect(receiver, 5)] == [bytes([n]) for n in range(5)]
-    sender.close()
-    receiver.close()
 
 
 def refused(socket: UdpSocket, at_least: int) -> set[Address]:
@@ -99,9 +93,9 @@ def refused(socket: UdpSocket, at_least: int) -> set[Address]:
     return found
 
 
-def test_closed_ports_are_reported() -> None:
+def test_closed_ports_are_reported(open_socket: Open) -> None:
     """Only while reports are on; and no datagram is lost by the kernel's errors."""
-    sender, receiver, first, second = UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE), UdpSocket(HERE)
+    sender, receiver, first, second = open_socket(), open_socket(), open_socket(), open_socket()
     gone = {first.address, second.address}
     first.close()
     second.close()
@@ -119,13 +113,11 @@ def test_closed_ports_are_reported() -> None:
     assert sender.receive() == []
     assert [payload for _, payload in collect(receiver, 3)] == [b"anybody?"] * 3
     assert sender.stats.send_errors == 0
-    sender.close()
-    receiver.close()
 
 
-def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
+def test_a_child_that_was_forked_does_not_keep_a_socket_open(open_socket: Open) -> None:
     """Otherwise a worker of a DataLoader would hide that the process of its rank has ended."""
-    sender = UdpSocket(HERE)
+    sender = open_socket()
     sender.report_refusals(True)
     program = (
         "import os, sys; from sa_atp.net.sockets.udp import UdpSocket\n"
@@ -139,13 +131,14 @@ def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
     )
     ours, childs = socket.socketpair()
     code = f"import os; os.dup2({childs.fileno()}, 3)\n{program}"
-    with subprocess.Popen(
-        [sys.executable, "-c", code],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        pass_fds=[childs.fileno()],
-        text=True,
-    ) as process:
+    command = [sys.executable, "-c", code]
+    with (
+        ours,
+        childs,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[childs.fileno()], text=True
+        ) as process,
+    ):
         assert process.stdin is not None
         assert process.stdout is not None
         address = "127.0.0.1", int(process.stdout.readline())
@@ -158,33 +151,27 @@ def test_a_child_that_was_forked_does_not_keep_a_socket_open() -> None:
         sender.send([Burst.of(address, b"?")])
         assert refused(sender, 1) == {address}
         ours.sendall(b"x")  # and the child ends
-    for each in (ours, childs, sender):
-        each.close()
 
 
-def test_an_address_that_is_taken_is_named() -> None:
-    first = UdpSocket(HERE)
+def test_an_address_that_is_taken_is_named(open_socket: Open) -> None:
+    first = open_socket()
     with pytest.raises(UserError, match=f"cannot use UDP address 127.0.0.1:{first.address[1]}"):
         UdpSocket(first.address)
-    first.close()
 
 
-def test_control_messages_are_marked_as_signalling_and_data_is_not() -> None:
+def test_control_messages_are_marked_as_signalling_and_data_is_not(open_socket: Open) -> None:
     """DSCP CS5 (RFC 4594), which networks may prioritise. All packets are ECN-capable."""
-    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    receiver.bind(HERE)
-    receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
-    receiver.settimeout(10)
-    sender = UdpSocket(HERE)
-    data = np.zeros((1, 20), np.uint8)
-    sender.send([Burst(receiver.getsockname(), data), Burst.of(receiver.getsockname(), b"{}")])
     seen = []
-    for _ in range(2):
-        payload, control, _, _ = receiver.recvmsg(100, 100)
-        seen.append((len(payload), control[0][2][0]))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind(HERE)
+        receiver.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        receiver.settimeout(10)
+        data = np.zeros((1, 20), np.uint8)
+        open_socket().send([Burst(receiver.getsockname(), data), Burst.of(receiver.getsockname(), b"{}")])
+        for _ in range(2):
+            payload, control, _, _ = receiver.recvmsg(100, 100)
+            seen.append((len(payload), control[0][2][0]))
     assert seen == [(20, 0b000000_10), (2, 0b101000_10)]
-    sender.close()
-    receiver.close()
 
 
 # In a namespace of its own: an interface on which nothing leaves, because nobody says where the receiver is.
