@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net.clock import now_us
     from sa_atp.net.host_leaf.meeting import Meeting, Ports
     from sa_atp.net.shared_memory import handshake
-    from sa_atp.net.sockets.addresses import parse_address
+    from sa_atp.net.sockets.addresses import ipv4_of, parse_address
     from sa_atp.net.sockets.ports import Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
     from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError
@@ -61,7 +61,11 @@ def run(options: argparse.Namespace) -> int:
     source = handshake.source_of(above, 1)
     if source is None and options.host is None:
         raise UserError(f"--up {options.up}: there is no way to this address from here")
-    host = options.host or (source[0] if source is not None else "")
+    if options.host is not None:
+        host = ipv4_of(options.host, f"--host {options.host}")
+    else:
+        assert source is not None
+        host = source[0]
     if options.unused_for is None:  # ranks that start it ask the server themselves
         try:
             job_status.ask_for_jobs(above, timeout_s=ANSWER_S)

@@ -70,6 +70,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.switches.control import fabric
 
     listen = parse_address(options.listen, lowest_port=0)  # 0: any free port
+    switch_address = parse_address(options.switch_address) if options.switch_address else None
     places = _places(options)
     carried = mtu.of_address(listen[0])
     if options.lanes is None:
@@ -83,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     settings = ServerSettings(
         lanes=lanes,
         contribution_bits=contributions,
-        switch_address=parse_address(options.switch_address) if options.switch_address else None,
+        switch_address=switch_address,
         aggregates=bool(places),
         levels=options.levels or fabric.levels(places),
         slots=checked_slots("--slots", options.slots),

@@ -94,10 +94,12 @@ def parse_interface(text: str) -> tuple[int, str]:
 
 def parse_udp(text: str) -> "tuple[int, Address]":
     """Parses PORT=HOST:PORT. Raises: UserError."""
-    match = re.fullmatch(r"(\d{1,3})=([^:=\s]+):(\d{1,5})", text)
-    if match is None or int(match[1]) > 510 or int(match[3]) > 65535:
+    from sa_atp.net.sockets.addresses import parse_address
+
+    match = re.fullmatch(r"(\d{1,3})=([^=\s]+:\d{1,5})", text)
+    if match is None or int(match[1]) > 510:
         raise UserError(f"--udp {text}: expected PORT=HOST:PORT, for example 1=127.0.0.1:21314")
-    return int(match[1]), (match[2], int(match[3]))
+    return int(match[1]), parse_address(match[2], lowest_port=0)
 
 
 def check_cores(options: argparse.Namespace, ports: int) -> None:

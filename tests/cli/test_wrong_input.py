@@ -66,6 +66,8 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["switch", "--udp", "1=127.0.0.1:0", "--pcap", "/dev/null/x"], "cannot make the folder /dev/null/x: Not a"),
         (["switch", "--udp", "1=192.0.2.1:0"], "cannot use UDP address 192.0.2.1:0: Cannot assign requested address"),
         (["ps", "--listen", "a..b"], "address 'a..b': the host 'a..b' is not known"),
+        (["switch", "--udp", "1=a..b:0"], "address 'a..b:0': the host 'a..b' is not known"),
+        (["switch", "--udp", "1=127.0.0.1:99999"], "address '127.0.0.1:99999': expected HOST or HOST:PORT, with a port of"),
         (["ps", "--slots", "8192"], "--slots 8192: expected a power of two, at most 4096"),
         (["ps", "--slots-per-job", "3"], "--slots-per-job 3: expected a power of two"),
         (["ps", "--dead-after", "inf"], "--dead-after inf: expected a positive number of seconds"),
