@@ -60,9 +60,9 @@ def run(
 
     Raises: UserError, MissingPartError, SaAtpError.
     """
-    plan = with_lanes(plan)
+    said, plan = plan, with_lanes(plan)
     check(plan, plan_path)
-    result = RunResult(plan, plan_path, plan.run.backend, plan.switch.program, manifest(plan, plan_path))
+    result = RunResult(said, plan_path, plan.run.backend, plan.switch.program, manifest(plan, plan_path))
     if plan.run.backend == "local":
         result.runs = local.run(plan, folder / "logs", progress, log)
     elif plan.run.backend == "mininet":
@@ -115,6 +115,7 @@ def manifest(plan: Plan, plan_path: str) -> dict[str, Any]:
         "plan": plan.as_dict(),
         **({"networks": {p: network_of(plan, p) for p in plan.run.policies}} if plan.run.backend == "sim" else {}),
         "seed": plan.run.seed,
+        "lanes": plan.lanes,
         "program": program_of(plan),
         "commit": commit_of(SOURCES),
         "python": sys.version.split()[0],

@@ -10,7 +10,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.experiments.result import Result
 from sa_atp.lab.experiments.run import SWEEP, load
-from sa_atp.lab.plans.plan import placed, with_lanes
+from sa_atp.lab.plans.plan import placed
 from sa_atp.lab.report import comparing, stats
 from sa_atp.lab.report.comparing import Comparison
 from sa_atp.lab.report.stats import PolicyStats
@@ -61,7 +61,7 @@ def plan_differences(runs: Sequence[RunToCompare]) -> dict[str, list[Any]]:
     plans = []
     for run in runs:
         records = run.result.records
-        tables = with_lanes(placed(records.plan, records.backend, records.switch)).as_dict()
+        tables = placed(records.plan_as_run, records.backend, records.switch).as_dict()
         plans.append({f"{name}.{key}": value for name, table in tables.items() for key, value in table.items()})
     return _differences(plans)
 

@@ -58,18 +58,18 @@ class Axis:
         """The label of a value."""
         return sweep.label(value, "network.loss" if self.name == "loss" else self.name)
 
-    def changed(self, plan: Plan, value: Any, where: str) -> Plan:
-        """The plan with one of the values. Raises: UserError."""
-        at = f"{where}, {self.name} = {value!r}"
+    def changed(self, plan: Plan, value: Any, path: str) -> Plan:
+        """The plan with one of the values. Args: path: the plan's. Raises: UserError."""
+        at = f", {self.name} = {value!r}"
         if self.name not in NAMED:
-            return plan_files.changed(plan, {self.name: value}, at)
+            return plan_files.changed(plan, {self.name: value}, path, at)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{at}: expected a number")
+            raise UserError(f"{path}{at}: expected a number")
         try:
             overrides = NAMED[self.name].change(plan, value)
         except UserError as error:
-            raise UserError(f"{at}: {error}") from None
-        return plan_files.changed(plan, overrides, at)
+            raise UserError(f"{path}{at}: {error}") from None
+        return plan_files.changed(plan, overrides, path, at)
 
 
 def parse(said: str | Mapping[str, Iterable[Any]], option: str) -> Axis:
@@ -117,10 +117,10 @@ def _values(text: str, option: str, said: str) -> list[Any]:
     return words
 
 
-def placed(plan: Plan, at: Iterable[tuple[Axis, Any]], where: str) -> Plan:
-    """The plan of a point. Args: at: the axes, each with its value. Raises: UserError."""
+def placed(plan: Plan, at: Iterable[tuple[Axis, Any]], path: str) -> Plan:
+    """The plan of a point. Args: at: the axes, each with its value; path: the plan's. Raises: UserError."""
     for axis, value in sorted(at, key=lambda each: each[0].place):
-        plan = axis.changed(plan, value, where)
+        plan = axis.changed(plan, value, path)
     return plan
 
 

@@ -233,8 +233,9 @@ class StragglerPlan:
     trace: str = setting("")
     """A file in the plan's folder: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
     (pattern trace). Other steps and workers have normal speed; a longer run repeats the trace."""
-    rows: tuple[tuple[Any, ...], ...] = setting(())
-    """The rows of that file, each [step, worker, slowdown], so that a run's records do not depend on the file."""
+    rows: tuple[tuple[Any, ...], ...] = setting((), derived_from="trace")
+    """The rows of a trace, each [step, worker, slowdown], in place of a file (pattern trace). The records of a run that had
+    a file have its rows here, and so do not depend on it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -374,8 +375,17 @@ class Plan:
         }
 
 
-TABLES = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
+TABLES: dict[str, Any] = {f.name: f.default_factory for f in dataclasses.fields(Plan) if f.name != "settings"}
 """The tables that every plan has, by name, with the dataclass of each."""
+
+
+DERIVED = {
+    f"{table}.{f.name}": f"{table}.{f.metadata['derived_from']}"
+    for table, kind in TABLES.items()
+    for f in dataclasses.fields(kind)
+    if "derived_from" in f.metadata
+}
+"""The keys whose values follow from another key's, each with that key: `plan_files` derives them."""
 
 
 def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
@@ -391,9 +401,12 @@ def placed(plan: Plan, backend: str = "auto", switch: str = "auto") -> Plan:
     return dataclasses.replace(plan, run=run, switch=program)
 
 
-def with_lanes(plan: Plan) -> Plan:
-    """The plan with its actual number of lanes in place of 0. Raises: UserError, see Plan.lanes."""
-    return dataclasses.replace(plan, switch=dataclasses.replace(plan.switch, lanes=plan.lanes))
+def with_lanes(plan: Plan, lanes: int = 0) -> Plan:
+    """The plan with its actual number of lanes in place of 0.
+
+    Args: lanes: of a run; 0: those of a run on this machine. Raises: UserError, see Plan.lanes.
+    """
+    return dataclasses.replace(plan, switch=dataclasses.replace(plan.switch, lanes=lanes or plan.lanes))
 
 
 def differences(one: Plan, other: Plan) -> list[str]:

@@ -17,7 +17,7 @@ from sa_atp.basics.tables import read_table
 from sa_atp.basics.words import join, meant, plural
 from sa_atp.lab import policies
 from sa_atp.lab.plans import traces
-from sa_atp.lab.plans.plan import TABLES, Plan
+from sa_atp.lab.plans.plan import DERIVED, TABLES, Plan
 from sa_atp.steps.parallel import POINTS, is_curve
 
 WORD = re.compile(r"[A-Za-z][\w+-]*|[0-9]+(\.[0-9]+)?")
@@ -29,47 +29,77 @@ Overrides = Mapping[str, Any] | Iterable[str]
 
 def load(path: Path, overrides: Overrides = ()) -> Plan:
     """Reads a plan file. Args: overrides: values that replace those of the file. Raises: UserError."""
-    return _with_trace(parse(read_text(path), str(path), overrides), path)
+    return parse(read_text(path), str(path), overrides)
 
 
-def changed(plan: Plan, overrides: Overrides, where: str) -> Plan:
+def parse(text: str, path: str, overrides: Overrides = ()) -> Plan:
+    """A plan from TOML text. Args: path: its file: its name in messages, and files that it names are beside it.
+
+    Raises: UserError naming the key.
+    """
+    tables = parse_toml(text, path)
+    said = [f"{name}.{key}" for name, table in tables.items() if isinstance(table, dict) for key in table]
+    return _overridden(tables, said, _read_overrides(overrides), path)
+
+
+def changed(plan: Plan, overrides: Overrides, path: str, at: str = "") -> Plan:
     """Checks a plan that was made in Python, as a file is checked, and gives it other values for some keys.
 
-    Args: where: the plan's name in messages. A trace file that an override names is beside it. Raises: UserError.
+    Args: path: the plan's file, as for `parse`; at: the changed value, as messages name it behind the path.
+    Raises: UserError.
     """
-    said = _read_overrides(overrides)
-    found = _parse_overridden(plan.as_dict(), where, said)
-    return _with_trace(found, Path(where)) if any(each.path == "straggler.trace" for each in said) else found
+    straggler = plan.straggler
+    rows_of = getattr(straggler.rows, "trace", None)  # None: they are the caller's own
+    if rows_of not in (None, straggler.trace):
+        plan = dataclasses.replace(plan, straggler=dataclasses.replace(straggler, rows=()))
+    said = ["straggler.rows"] if straggler.rows and rows_of is None else []
+    return _overridden(plan.as_dict(), said, _read_overrides(overrides), path, at)
 
 
-def _with_trace(plan: Plan, path: Path) -> Plan:
-    """The plan with the trace that it names. Raises: UserError."""
-    if not plan.straggler.trace:
-        return plan
-    rows = traces.read(path.parent / plan.straggler.trace)
-    plan = dataclasses.replace(plan, straggler=dataclasses.replace(plan.straggler, rows=rows))
-    _check_together(plan, str(path))
-    return plan
+def _overridden(
+    tables: dict[str, Any], said: Iterable[str], overrides: "list[_Override]", path: str, at: str = ""
+) -> Plan:
+    """Puts other values into a plan's tables. What follows from another key's value (`plan.DERIVED`) goes with that value.
 
-
-def parse(text: str, where: str, overrides: Overrides = ()) -> Plan:
-    """A plan from TOML text. Raises: UserError naming the key."""
-    return _parse_overridden(parse_toml(text, where), where, _read_overrides(overrides))
-
-
-def _parse_overridden(tables: dict[str, Any], where: str, overrides: "list[_Override]") -> Plan:
+    Args: said: keys whose values are the user's own. Raises: UserError.
+    """
     for override in overrides:
         table = tables.setdefault(override.table, {})
         if isinstance(table, dict):  # else the plan is wrong, and that is said when it is read
             table[override.key] = override.value
-    plan = parse_tables(tables, where)
+    own = {*said, *(override.path for override in overrides)}
+    for derived, source in DERIVED.items():
+        name, key, other = *derived.split("."), source.partition(".")[2]
+        table = tables.get(name)
+        if not isinstance(table, dict):
+            continue
+        if derived in own and table.get(other) and table.get(key):
+            raise UserError(
+                f"{path}{at}: {derived} is what {source} = {table[other]!r} has: expected one of the two keys"
+            )
+        if derived not in own and source in own:
+            table.pop(key, None)
+    plan = parse_tables(tables, path, at)
     for override in overrides:
         _check_it_counts(plan, override)
     return plan
 
 
-def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
-    """A plan from TOML tables, or from `Plan.as_dict()`. Raises: UserError naming the key."""
+def _with_rows(plan: Plan, path: str, at: str) -> Plan:
+    """The plan with the rows of the trace that it names; if it has them already, they are those. Raises: UserError."""
+    straggler = plan.straggler
+    if not straggler.trace:
+        return plan
+    file = Path(path).parent / straggler.trace
+    if not straggler.rows and not file.exists():
+        raise UserError(f"{path}{at}: straggler.trace = {straggler.trace!r}: no such file in {file.parent.absolute()}")
+    rows = traces.TraceRows(straggler.rows or traces.read(file), straggler.trace)
+    return dataclasses.replace(plan, straggler=dataclasses.replace(straggler, rows=rows))
+
+
+def parse_tables(tables: Mapping[str, Any], path: str, at: str = "") -> Plan:
+    """A plan from TOML tables, or from `Plan.as_dict()`. Args: see `changed`. Raises: UserError naming the key."""
+    where = f"{path}{at}"
     kinds: dict[str, Any] = {**TABLES, **policies.settings()}
     found = {}
     for name, table in tables.items():
@@ -82,7 +112,7 @@ def parse_tables(tables: Mapping[str, Any], where: str) -> Plan:
     settings = {name: table for name, table in found.items() if name not in TABLES}
     plan = Plan(**{name: table for name, table in found.items() if name in TABLES}, settings=settings)
     own = {name: plan.settings_of(name) for name in policies.tables_of(plan.run.policies)}
-    plan = dataclasses.replace(plan, settings=own | settings)
+    plan = _with_rows(dataclasses.replace(plan, settings=own | settings), path, at)
     _check_together(plan, where)
     return plan
 
@@ -214,7 +244,8 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f"{where}: job.speeds has {plural(len(job.speeds), 'speed')} for {plural(workers, 'worker')}")
     _check_gains(plan, where)
     if plan.straggler.rows:
-        traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{plan.straggler.trace or 'rows'}")
+        source = f"trace = {plan.straggler.trace!r}" if plan.straggler.trace else "rows"
+        traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{source}")
     if plan.straggler.pattern == "trace" and not (plan.straggler.trace or plan.straggler.rows):
         raise UserError(f'{where}: straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file')
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:

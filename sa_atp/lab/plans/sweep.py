@@ -1,14 +1,16 @@
 """Sweeps: a plan whose [sweep] names a key becomes one plan for each of the key's values."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import meant
 from sa_atp.lab import policies
-from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.plans.plan_files import parse_tables
+from sa_atp.lab.plans.plan import Plan, SweepPlan
+from sa_atp.lab.plans.plan_files import changed
 
 START_S = 15.0  # of a run: processes, namespaces, imports, figures
 SENDING_S = 0.1  # sending in a step
@@ -24,22 +26,19 @@ class Point:
     """Name of its folder, which sorts in the points' order."""
 
 
-def points(plan: Plan, where: str) -> list[Point]:
-    """The plans of a sweep. Raises: UserError: the key does not exist, or does not take a value."""
-    section, dot, name = plan.sweep.key.partition(".")
+def points(plan: Plan, path: str) -> list[Point]:
+    """The plans of a sweep. Args: path: the plan's. Raises: UserError: the key does not exist, or does not take a value."""
+    key = plan.sweep.key
+    known = [f"{table}.{name}" for table, keys in plan.as_dict().items() for name in keys if table != "sweep"]
+    if key not in known:
+        raise UserError(
+            f"{path}: sweep.key = {key!r}: expected a key of this file, like topology.workers{meant(key, known)}"
+        )
+    alone = dataclasses.replace(plan, sweep=SweepPlan())
     found = []
     for number, value in enumerate(plan.sweep.values):
-        tables = plan.as_dict()
-        if not dot or not isinstance(tables.get(section), dict) or name not in tables[section] or section == "sweep":
-            raise UserError(
-                f"{where}: sweep.key = {plan.sweep.key!r}: expected a key of this file, like topology.workers"
-            )
-        tables[section][name] = value
-        tables.pop("sweep")
         legible = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(value)).strip("-")
-        found.append(
-            Point(value, parse_tables(tables, f"{where}, {plan.sweep.key} = {value!r}"), f"{number}-{legible}")
-        )
+        found.append(Point(value, changed(alone, {key: value}, path, f", {key} = {value!r}"), f"{number}-{legible}"))
     return found
 
 

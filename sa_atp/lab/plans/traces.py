@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_json, read_text
@@ -14,6 +14,18 @@ MOST_ROWS = 100_000
 LIMITS = {"step": (0, 10_000_000), "worker": (0, 1023), "slowdown": (0.001, 1000.0)}
 
 Row = tuple[int, int, float]
+
+
+class TraceRows(tuple[tuple[Any, ...], ...]):
+    """The rows of a trace in a plan, which know their file: if the plan names another one, they are not its rows."""
+
+    trace: str
+    """The value of straggler.trace that they belong to; "": none."""
+
+    def __new__(cls, rows: Iterable[tuple[Any, ...]], trace: str = "") -> Self:
+        found = super().__new__(cls, rows)
+        found.trace = trace
+        return found
 
 
 def read(path: Path) -> tuple[Row, ...]:

@@ -70,7 +70,7 @@ def finished(folder: Path, plan: Plan) -> RunResult | None:
     if not (folder / RUN).is_file():
         return None
     found = load(folder)
-    apart = differences(with_lanes(placed(found.plan, found.backend, found.switch)), with_lanes(plan))
+    apart = differences(placed(found.plan_as_run, found.backend, found.switch), with_lanes(plan))
     if apart:
         more = ", and more" if len(apart) > MOST_DIFFERENCES else ""
         raise UserError(
@@ -84,7 +84,7 @@ def manifest(result: RunResult) -> dict[str, Any]:
     """All that is needed to repeat the run: the run's manifest, with further entries from the result."""
     known = {
         "plan_path": result.plan_path,
-        "plan": result.plan.as_dict(),
+        "plan": result.plan_as_run.as_dict(),
         "seed": result.plan.run.seed,
         "backend": result.backend,
         "switch": result.switch,

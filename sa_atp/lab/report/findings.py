@@ -325,7 +325,7 @@ def what_ran(result: RunResult) -> str:
     networks = (result.manifest.get("networks") or {}).values()
     bits = result.plan.job.bits
     halved = f", gradients of {bits} bits" if bits != 32 else ""
-    switch = f"{result.switch} switch with {result.plan.lanes} lanes{halved}{shares}"
+    switch = f"{result.switch} switch with {result.plan_as_run.lanes} lanes{halved}{shares}"
     if networks and set(networks) == {"flows"}:
         switch = "flows in place of packets"
     return (

@@ -53,7 +53,7 @@ def render(
         policies=policies,
         comparison=summary["comparison"],
         groups=table.rows(summary),
-        plan=result.plan.as_dict(),
+        plan=result.plan_as_run.as_dict(),
         command=shlex.join(map(str, command)) if isinstance(command, list | tuple) else str(command or ""),
         known=_known(result),
         number=number,

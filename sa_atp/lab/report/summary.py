@@ -30,7 +30,7 @@ def summarise(result: RunResult) -> dict[str, Any]:
             "schema": SCHEMA,
             "backend": result.backend,
             "switch": result.switch,
-            "lanes": plan.lanes,
+            "lanes": result.plan_as_run.lanes,
             "bits": plan.job.bits,
             "networks": result.manifest.get("networks"),
             "workers": plan.topology.workers,

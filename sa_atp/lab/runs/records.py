@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.plans.plan import Plan, with_lanes
 
 IntervalKind = Literal["compute", "help", "send", "wait", "pause", "between"]
 """between: the worker is in no step. Reports add these intervals (`report.drawing.gaps`); run.json has only the others."""
@@ -133,6 +133,11 @@ class RunResult:
     manifest: dict[str, Any]
     """Versions, seeds, kernel, commit, command line: all that is needed to repeat the run."""
     runs: list[PolicyRun] = field(default_factory=list)
+
+    @property
+    def plan_as_run(self) -> Plan:
+        """The plan with its actual number of lanes in place of 0: `plan` keeps what was said, so that it can be changed."""
+        return with_lanes(self.plan, self.manifest.get("lanes", 0))
 
     @property
     def devices(self) -> Literal["simulated", "cpu", "emulated", "real"]:
