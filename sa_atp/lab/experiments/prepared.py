@@ -9,7 +9,7 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_text
 from sa_atp.lab import policies as known_policies
-from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans import plan_files, used
 from sa_atp.lab.plans.plan import SWITCHES, Plan, placed
 from sa_atp.lab.plans.plan_files import Overrides
 from sa_atp.lab.policies.policy import BACKENDS, Policy
@@ -29,6 +29,12 @@ class Prepared:
     """The plan's name, for names of folders."""
     command: tuple[str, ...]
     """A command line that runs the plan again, for the manifest; empty: there is none."""
+    overridden: tuple[str, ...] = ()
+    """The keys that have other values than in its file."""
+
+    def remarks(self, *varied: str) -> list[str]:
+        """A sentence for each key that has no effect, see used.remarks."""
+        return used.remarks(self.plan, self.overridden, (*varied, self.plan.sweep.key))
 
 
 PlanLike = str | Path | Plan | Prepared
@@ -58,18 +64,20 @@ def prepare(
     if policies is not None:
         wanted = {"run.policies": [_named(policy) for policy in _listed(policies)]}
         overrides = _with(overrides, wanted)
+    said = plan_files.overridden(overrides)
     if isinstance(plan, Prepared):
+        said = (*plan.overridden, *said)
         found = plan_files.changed(plan.plan, overrides, plan.path) if overrides else plan.plan
         again = (*plan.command, *_options(overrides, backend, switch)) if plan.command else ()
-        return Prepared(placed(found, backend, switch), plan.path, plan.name, tuple(command) or again)
+        return Prepared(placed(found, backend, switch), plan.path, plan.name, tuple(command) or again, said)
     if isinstance(plan, Plan):
-        return Prepared(placed(_checked(plan, overrides), backend, switch), NAME, NAME, tuple(command))
+        return Prepared(placed(_checked(plan, overrides), backend, switch), NAME, NAME, tuple(command), said)
     if not isinstance(plan, str | Path):
         raise UserError(f"plan = {plan!r}: expected a plan's name, a path of a plan file, or a Plan")
     path = artefacts.plan_file(Path(plan))
     found = plan_files.load(path, overrides)
     again = ("sa-atp", "run", str(plan), *_options(overrides, backend, switch))
-    return Prepared(placed(found, backend, switch), str(path), Path(plan).stem, tuple(command) or again)
+    return Prepared(placed(found, backend, switch), str(path), Path(plan).stem, tuple(command) or again, said)
 
 
 def plans() -> dict[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from sa_atp.basics.tables import meanings
 from sa_atp.basics.words import join
 from sa_atp.lab import policies
-from sa_atp.lab.plans.keys import TYPES, backends_text, default_text, keys_of
+from sa_atp.lab.plans.keys import TYPES, backends_text, default_text, keys_of, used_with_text
 from sa_atp.lab.plans.plan import TABLES
 from sa_atp.lab.policies import Policy
 from sa_atp.lab.policies.policy import BACKENDS
@@ -29,7 +29,8 @@ from the declarations in the code.
 ## Keys of plans
 
 A plan is a TOML file with these tables. Below is each key with its default, the values that it takes, and the backends that
-use it, unless all do: another one either ignores the key (*unused*), or refuses other values than the default (*refused*).
+use it, unless all do: another one either ignores the key (*unused*), or refuses other values than the default (*refused*). *Used with*: the key has an effect
+beside these values of other keys; a run says which of its keys have none, and a sweep or a map over one is refused.
 `sa-atp run PLAN --set TABLE.KEY=VALUE` overrides a key.
 """
 OWN_KEYS = "A policy's own keys count where `run.policies` names it."
@@ -74,6 +75,8 @@ def _table_of_keys(table: str) -> Iterator[str]:
     yield f"### [{table}]\n"
     for key in keys_of(table):
         facts = [f"{key.type}: {key.limits}" if key.limits else key.type, *_unless_all(backends_text(key))]
+        if used_with := used_with_text(key):
+            facts.append(f"used with {used_with}")
         yield _entry(f"**`{key.key}`** = `{default_text(key)}`", facts, key.meaning)
     yield ""
 

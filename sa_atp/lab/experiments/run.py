@@ -80,6 +80,7 @@ def run(
     is_logged = log is not None and log is not False
     beside = side_by_side.check(found, jobs, scheduler, logs=is_logged)
     runner.check(found, prepared.path)
+    tell_remarks(prepared.remarks(), progress)
     folder = folder_for(out, prepared.name)
     with run_folder.claimed(folder, run_folder.bytes_needed(found)):
         if not replace:
@@ -174,6 +175,7 @@ def sweep(
         )
     if jobs is None:
         jobs = _processors() if _can_share(prepared.plan) else 1
+    tell_remarks(prepared.remarks(), progress)
     folder = folder_for(out, prepared.name)
     tell = _teller(progress)
     with shown_progress.shown(progress) as telling:
@@ -264,6 +266,12 @@ def folder_for(out: str | Path | None, name: str) -> Path:
 def _teller(progress: bool | Progress) -> Any:
     """Returns the function that is called with lines about figures that could not be drawn."""
     return report.say if progress is not False else _nobody
+
+
+def tell_remarks(remarks: Iterable[str], progress: bool | Progress) -> None:
+    """Says what is to be known of a plan before it runs."""
+    for remark in remarks:
+        _teller(progress)(remark)
 
 
 def _nobody(text: str) -> None:

@@ -9,9 +9,10 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
 from sa_atp.lab.backends import runner
 from sa_atp.lab.experiments.prepared import Prepared
-from sa_atp.lab.maps.axes import Axis, placed
+from sa_atp.lab.maps.axes import NAMED, Axis, placed
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import TABLES, Plan, SweepPlan
+from sa_atp.lab.plans.used import check_axis, why_unused
 from sa_atp.lab.reproduce.points import WORK
 from sa_atp.lab.runs.points import Point
 
@@ -53,6 +54,10 @@ class Wanted:
     def tasks(self) -> dict[Key, Point]:
         """All runs. Raises: UserError: a point's plan is none, or cannot be run."""
         plans = list(self._plans())
+        for axis in (self.x, self.y):
+            if axis.name not in NAMED:
+                effective = [plan for _, _, plan in plans if not why_unused(plan, axis.name)]
+                check_axis(effective[0] if effective else plans[0][2], axis.name, self.prepared.path)
         network = "flows" if all(plan.network.is_perfect for _, _, plan in plans) else "packets"
         found = {}
         for x, y, plan in plans:

@@ -14,7 +14,7 @@ from sa_atp.basics.words import plural
 from sa_atp.lab.backends import runner
 from sa_atp.lab.experiments import progress as shown_progress
 from sa_atp.lab.experiments.prepared import PlanLike, prepare
-from sa_atp.lab.experiments.run import Policies, folder_for
+from sa_atp.lab.experiments.run import Policies, folder_for, tell_remarks
 from sa_atp.lab.maps import figure as map_figure
 from sa_atp.lab.maps.axes import parse
 from sa_atp.lab.maps.numbers import as_csv, as_json, numbers
@@ -116,6 +116,7 @@ def run(
     wanted = Wanted(prepared, parse(x, "--x"), parse(y, "--y"), seeds, quantity)
     runner.check_processes_have_policies(prepared.plan)
     tasks = wanted.tasks()
+    tell_remarks(prepared.remarks(wanted.x.name, wanted.y.name), progress)
     jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
     if jobs < 1:
         raise UserError(f"--jobs {jobs}: expected at least 1")

@@ -11,6 +11,7 @@ from sa_atp.basics.tables import meanings
 from sa_atp.basics.words import join
 from sa_atp.lab import policies
 from sa_atp.lab.plans.plan import TABLES
+from sa_atp.lab.plans.used import conditions
 from sa_atp.lab.policies.policy import BACKENDS
 
 TYPES = {int: "whole number", float: "number", str: "text", bool: "true or false", Any: "value", tuple: "list"}
@@ -32,6 +33,8 @@ class PlanKey:
     """Whether the other backends refuse values that are not the default; else they ignore the key."""
     values_only_on: Mapping[str, tuple[str, ...]]
     """Values that only some of these backends run."""
+    used_with: Mapping[str, tuple[Any, ...]]
+    """Other keys, each with the values beside which this one has an effect."""
     policies: tuple[str, ...]
     """The policies whose own key it is; empty: it is of all."""
     meaning: str
@@ -59,6 +62,7 @@ def keys_of(table: str) -> list[PlanKey]:
                 tuple(backend for backend in only or able if backend not in unused),
                 only is not None,
                 field.metadata.get("values_only_on", {}),
+                conditions(field.metadata),
                 of,
                 said.get(field.name, ""),
             )
@@ -80,6 +84,11 @@ def backends_text(key: PlanKey) -> str:
     for value, backends in key.values_only_on.items():
         by_backends.setdefault(backends, []).append(value)
     return "; ".join([found, *(f"{join(values)}: {', '.join(on)}" for on, values in by_backends.items())])
+
+
+def used_with_text(key: PlanKey) -> str:
+    """The values of other keys beside which a key has an effect; "": all."""
+    return "; ".join(f"{other} = {' or '.join(map(str, values))}" for other, values in key.used_with.items())
 
 
 def _type(kind: Any) -> str:

@@ -4,7 +4,7 @@ Every table of a plan file is a dataclass here; a field's docstring is its docum
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from sa_atp.basics.words import join, short
 from sa_atp.lab import policies
 from sa_atp.lab.policies.policy import BACKENDS
 from sa_atp.net.sockets.mtu import of_interface
+from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import check_fits, most_lanes
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,
@@ -44,6 +45,20 @@ MOST_WORKERS, MOST_RACKS = 4096, 256
 _MININET, _LINKS, _SIM = ("mininet",), ("sim", "mininet"), ("sim",)
 
 
+def _policies(wanted: Callable[[policies.Policy], bool]) -> dict[str, Callable[[], tuple[str, ...]]]:
+    return {"run.policies": lambda: tuple(name for name in policies.names() if wanted(policies.find(name)))}
+
+
+# for `used_with`: other keys, with the values beside which a key has an effect
+_TRAINED = {"job.model": ("digits-cnn",)}
+_ON_WORKERS = _TRAINED | _policies(lambda policy: policy.family is not policies.Family.PARAMETERS)
+_TASKS = _policies(lambda policy: policy.has_tasks_at_a_time)
+_AT_SWITCH = _policies(lambda policy: isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "switch")
+_HELPING = _policies(
+    lambda policy: isinstance(policy, policies.SwitchPolicy) and policy.help_grade(Plan()) is not HelpGrade.NONE
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunPlan:
     """[run]"""
@@ -60,7 +75,7 @@ class RunPlan:
     """Policies to compare; the first one is the baseline. docs/policies.md describes each."""
     backend: str = setting("local", one_of=BACKENDS)
     """The backend for `--backend auto`."""
-    target_accuracy: float = setting(0.9, between=(0.0, 1.0))
+    target_accuracy: float = setting(0.9, between=(0.0, 1.0), used_with=_TRAINED)
     """Time to accuracy is the time until the held-out accuracy first reaches this."""
 
     def turns(self) -> Iterator[tuple[int, str]]:
@@ -84,7 +99,7 @@ class TopologyPlan:
     switches. file: as `file` says."""
     workers: int = setting(4, between=(1, MOST_WORKERS))
     """Number of workers; more than 64 only on flows, see sim.network."""
-    racks: int = setting(2, between=(2, MOST_RACKS))
+    racks: int = setting(2, between=(2, MOST_RACKS), used_with={"topology.kind": ("two-level",)})
     """Leaf switches of a two-level topology, to which workers are assigned in turn. At most 16; 256 on flows."""
     link_mbps: float = setting(10_000.0, between=(0.1, 1e6), unused_by=("local",))
     """Rate of every link. The local backend has no links: it runs at the speed of loopback."""
@@ -117,9 +132,9 @@ class SwitchPlan:
     with bits for all contributions."""
     contributions: int = setting(0, one_of=(0, CONTRIBUTION_BITS, *sorted({most for _, most in WIDE_BUILDS})))
     """Bits of a packet's bitmap, which bound workers times micro-batches. 0: those of the smallest build that suffices."""
-    slots: int = setting(1024, between=(1, SLOTS))
+    slots: int = setting(1024, between=(1, SLOTS), used_with=_AT_SWITCH)
     """Slots of the switch for all jobs; a power of two."""
-    slots_per_job: int = setting(0, between=(0, SLOTS))
+    slots_per_job: int = setting(0, between=(0, SLOTS), used_with=_AT_SWITCH)
     """Slots of each job; a power of two. Jobs share slots if there are too few. 0: all slots."""
 
     pcap: bool = setting(False, only_on=_MININET)
@@ -139,8 +154,8 @@ class JobPlan:
 
     model: str = setting("digits-cnn", one_of=MODELS)
     """digits-cnn is trained. The others are gradients with the model's shapes and sizes, to study communication."""
-    model_scale: float = setting(1.0, between=(0.0001, 1.0))
-    """Factor on the size of each parameter, for models that are not trained."""
+    model_scale: float = setting(1.0, between=(0.0001, 1.0), used_with={"job.model": tuple(COMM_MODELS)})
+    """Factor on the size of each parameter."""
     batch_size: int = setting(64, between=(1, 4096))
     """Samples in each worker's shard of a step."""
     micro_batches: int = setting(16, between=(1, MOST_CONTRIBUTIONS))
@@ -154,25 +169,27 @@ class JobPlan:
     parallel: int = setting(1, between=(1, MOST_TASKS))
     """Micro-batches that a worker computes at a time, with policies that have parameters on a server, and sync-opt. Falcon
     controls it itself."""
-    parallel_gain: tuple[float, ...] = setting(MEASURED, each=(0.001, 1000.0))
+    parallel_gain: tuple[float, ...] = setting(MEASURED, each=(0.001, 1000.0), used_with=_TASKS)
     """Throughput of a device that computes 1, 2, 4 and 8 micro-batches at a time, relative to one; linear between. The
     default was measured: docs/policies.md, Several tasks at a time."""
-    worker_parallel_gain: tuple[tuple[Any, ...], ...] = setting(())
+    worker_parallel_gain: tuple[tuple[Any, ...], ...] = setting((), used_with=_TASKS)
     """The same for each worker's device, by rank; default: parallel_gain."""
     bits: int = setting(32, one_of=(32, 16))
     """Bits of a gradient's value in packets. 16: two values travel in a lane, rounded at random by the seed
     (docs/policies.md, Gradients in half the bytes). Not for policies without the switch or with seats, nor on flows."""
-    error_feedback: bool = setting(True)
-    """Whether, with 16 bits and without help, a worker adds what rounding took from its gradient to its next one."""
+    error_feedback: bool = setting(True, used_with={"job.bits": (16,)})
+    """Whether, without help, a worker adds what rounding took from its gradient to its next one."""
     jobs: int = setting(1, between=(1, 8), only_on=_MININET)
     """Number of such jobs that run concurrently on the same switches, each with its own workers."""
     device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})
     """emulated: a worker waits until its device would have finished. cpu: it uses CPU time, limited to cpu_share."""
-    cpu_share: float = setting(0.25, between=(0.01, 64.0), unused_by=("local", "sim"))
-    """CPU quota of a normal worker's host, in cores (device cpu)."""
-    learning_rate: float = setting(0.05, between=(0.0, 100.0))
-    """Learning rate of SGD with momentum. Policies with parameters on a server have one of their own."""
-    momentum: float = setting(0.9, between=(0.0, 0.999))
+    cpu_share: float = setting(
+        0.25, between=(0.01, 64.0), unused_by=("local", "sim"), used_with={"job.device": ("cpu",)}
+    )
+    """CPU quota of a normal worker's host, in cores."""
+    learning_rate: float = setting(0.05, between=(0.0, 100.0), used_with=_ON_WORKERS)
+    """Learning rate of SGD with momentum on the workers. Policies with parameters on a server have one of their own."""
+    momentum: float = setting(0.9, between=(0.0, 0.999), used_with=_ON_WORKERS)
     """Momentum of SGD on the workers. Parameters on a server have plain SGD."""
 
     @property
@@ -197,44 +214,61 @@ class StragglerPlan:
     for a time in `pause_range`. tail: in each step each worker's slow-down is drawn, log-normal, with a median of 1.
     contention: other traffic takes the workers' links for spells of time. trace: from a file."""
     by: str = setting(
-        "device", one_of=CAUSES, values_only_on={"cpu-quota": _MININET, "hog": _MININET, "congestion": _LINKS}
+        "device",
+        one_of=CAUSES,
+        values_only_on={"cpu-quota": _MININET, "hog": _MININET, "congestion": _LINKS},
+        used_with={"straggler.pattern": ("constant",)},
     )
     """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
-    processes that take the rest of it. congestion: other traffic that takes the rest of the links up (pattern constant;
-    not on flows, see sim.network)."""
-    workers: tuple[int, ...] = setting((3,), each=(0, MOST_WORKERS - 1))
-    """Ranks of the slow workers (patterns constant, pause, contention)."""
-    slowdown: float = setting(4.0, between=(1.0, 1000.0))
-    """Factor on the time of a slow worker (pattern constant)."""
-    slowdown_range: tuple[float, ...] = setting((2.0, 8.0), each=(1.0, 1000.0))
-    """Uniform range of the slow-down (pattern random)."""
-    pause_s: float = setting(1.0, between=(0.0, 60.0))
-    """Length of a pause, in seconds (pattern pause)."""
-    every: int = setting(10, between=(1, 100_000))
-    """The workers pause in one step of so many (pattern pause)."""
-    probability: float = setting(0.1, between=(0.0, 1.0))
-    """Probability that a worker pauses in a step (pattern random-pause)."""
-    pause_range: tuple[float, ...] = setting((0.5, 2.0), each=(0.0, 1000.0))
+    processes that take the rest of it. congestion: other traffic that takes the rest of the links up
+    (not on flows, see sim.network)."""
+    workers: tuple[int, ...] = setting(
+        (3,), each=(0, MOST_WORKERS - 1), used_with={"straggler.pattern": ("constant", "pause", "contention")}
+    )
+    """Ranks of the slow workers."""
+    slowdown: float = setting(4.0, between=(1.0, 1000.0), used_with={"straggler.pattern": ("constant",)})
+    """Factor on the time of a slow worker."""
+    slowdown_range: tuple[float, ...] = setting(
+        (2.0, 8.0), each=(1.0, 1000.0), used_with={"straggler.pattern": ("random",)}
+    )
+    """Uniform range of the slow-down."""
+    pause_s: float = setting(1.0, between=(0.0, 60.0), used_with={"straggler.pattern": ("pause",)})
+    """Length of a pause, in seconds."""
+    every: int = setting(10, between=(1, 100_000), used_with={"straggler.pattern": ("pause",)})
+    """The workers pause in one step of so many."""
+    probability: float = setting(0.1, between=(0.0, 1.0), used_with={"straggler.pattern": ("random-pause",)})
+    """Probability that a worker pauses in a step."""
+    pause_range: tuple[float, ...] = setting(
+        (0.5, 2.0), each=(0.0, 1000.0), used_with={"straggler.pattern": ("random-pause",)}
+    )
     """Uniform range of a pause's length, in iterations (the time of a shard on a device of speed 1)."""
-    points: int = setting(1, between=(1, 1000))
-    """Points of a step at each of which a worker may pause, with `probability` (pattern random-pause). It makes the pauses
+    points: int = setting(1, between=(1, 1000), used_with={"straggler.pattern": ("random-pause",)})
+    """Points of a step at each of which a worker may pause, with `probability`. It makes the pauses
     of a step in its middle, one after another."""
-    among: tuple[int, ...] = setting((), each=(0, MOST_WORKERS - 1))
-    """Ranks that may be slow or pause (patterns random, random-pause, tail); empty: all."""
-    tail: float = setting(1.0, between=(1.0, 1000.0))
+    among: tuple[int, ...] = setting(
+        (), each=(0, MOST_WORKERS - 1), used_with={"straggler.pattern": ("random", "random-pause", "tail")}
+    )
+    """Ranks that may be slow or pause; empty: all."""
+    tail: float = setting(1.0, between=(1.0, 1000.0), used_with={"straggler.pattern": ("tail", "contention")})
     """99th percentile over median of the slow-down (pattern tail). With more than 1 the share of a link that is left is
     drawn so for each spell, in place of `share` (pattern contention)."""
-    share: float = setting(0.2, between=(0.001, 1.0))
-    """Share of a link's rate that is left during a spell (pattern contention)."""
-    spell_s: tuple[float, ...] = setting((0.5, 2.0), each=(0.001, 3600.0))
-    """Uniform range of a spell's length, in seconds (pattern contention)."""
-    calm_s: tuple[float, ...] = setting((1.0, 4.0), each=(0.001, 3600.0))
-    """Uniform range of the time between two spells, in seconds (pattern contention)."""
-    trace: str = setting("")
-    """A file in the plan's folder: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys
-    (pattern trace). Other steps and workers have normal speed; a longer run repeats the trace."""
-    rows: tuple[tuple[Any, ...], ...] = setting((), derived_from="trace")
-    """The rows of a trace, each [step, worker, slowdown], in place of a file (pattern trace). The records of a run that had
+    share: float = setting(
+        0.2, between=(0.001, 1.0), used_with={"straggler.pattern": ("contention",), "straggler.tail": (1.0,)}
+    )
+    """Share of a link's rate that is left during a spell."""
+    spell_s: tuple[float, ...] = setting(
+        (0.5, 2.0), each=(0.001, 3600.0), used_with={"straggler.pattern": ("contention",)}
+    )
+    """Uniform range of a spell's length, in seconds."""
+    calm_s: tuple[float, ...] = setting(
+        (1.0, 4.0), each=(0.001, 3600.0), used_with={"straggler.pattern": ("contention",)}
+    )
+    """Uniform range of the time between two spells, in seconds."""
+    trace: str = setting("", used_with={"straggler.pattern": ("trace",)})
+    """A file in the plan's folder: CSV with the columns step, worker, slowdown, or a JSON list of objects with these keys.
+    Other steps and workers have normal speed; a longer run repeats the trace."""
+    rows: tuple[tuple[Any, ...], ...] = setting((), derived_from="trace", used_with={"straggler.pattern": ("trace",)})
+    """The rows of a trace, each [step, worker, slowdown], in place of a file. The records of a run that had
     a file have its rows here, and so do not depend on it."""
 
 
@@ -260,9 +294,9 @@ class NetworkPlan:
 class HelpPlan:
     """[help]"""
 
-    grade: str = setting("steal", one_of=GRADES)
+    grade: str = setting("steal", one_of=GRADES, used_with=_HELPING)
     """steal: helpers take micro-batches over one by one. clone: a helper computes the straggler's whole shard as well."""
-    patience: float = setting(0.02, between=(0.0, 10.0))
+    patience: float = setting(0.02, between=(0.0, 10.0), used_with=_HELPING)
     """How long a leader waits before it offers help, as a share of the time of its own shard."""
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,6 +139,11 @@ def _read_overrides(given: Overrides) -> list[_Override]:
     return [_override_in(text) for text in given]
 
 
+def overridden(overrides: Overrides) -> tuple[str, ...]:
+    """The keys that have other values. Raises: UserError."""
+    return tuple(override.path for override in _read_overrides(overrides))
+
+
 def _override_of(path: Any, value: Any) -> _Override:
     """An override of a mapping."""
     table, _, key = path.partition(".") if isinstance(path, str) else ("", "", "")
@@ -236,6 +242,9 @@ def _check_together(plan: Plan, where: str) -> None:
             raise UserError(f"{where}: straggler.among names {worker}, but topology.workers = {workers} counts from 0")
     if not plan.run.policies:
         raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
+    for policy, times in Counter(plan.run.policies).items():
+        if times > 1:
+            raise UserError(f"{where}: run.policies names {policy!r} {'twice' if times == 2 else f'{times} times'}")
     for name in ("slowdown_range", "pause_range", "spell_s", "calm_s"):
         low_high = getattr(plan.straggler, name)
         if len(low_high) != 2 or low_high[0] > low_high[1]:

@@ -11,6 +11,7 @@ from sa_atp.basics.words import meant
 from sa_atp.lab import policies
 from sa_atp.lab.plans.plan import Plan, SweepPlan
 from sa_atp.lab.plans.plan_files import changed
+from sa_atp.lab.plans.used import check_axis
 
 START_S = 15.0  # of a run: processes, namespaces, imports, figures
 SENDING_S = 0.1  # sending in a step
@@ -34,6 +35,7 @@ def points(plan: Plan, path: str) -> list[Point]:
         raise UserError(
             f"{path}: sweep.key = {key!r}: expected a key of this file, like topology.workers{meant(key, known)}"
         )
+    check_axis(plan, key, f"{path}: sweep.key")
     alone = dataclasses.replace(plan, sweep=SweepPlan())
     found = []
     for number, value in enumerate(plan.sweep.values):

@@ -36,7 +36,7 @@ class XOfNSettings:
 
     x: int = setting(0, between=(0, 1 << 20))
     """How many gradients an update has; 0: in each step what is predicted to make most progress in a time."""
-    noise: float = setting(200.0, between=(0.0, 1e9))
+    noise: float = setting(200.0, between=(0.0, 1e9), used_with={"x-of-n.x": (0,)})
     """The gradient noise scale in samples: an update of b samples is worth 1 / (1 + noise / b) of one without noise."""
     weight: float = setting(0.5, between=(0.01, 1.0))
     """Weight of the newest measurement in a worker's time, a moving average; 1: the last one alone."""

@@ -16,8 +16,8 @@ class FalconSettings:
 
     sync: str = setting("enforced", one_of=("enforced", "slack"))
     """enforced: no worker begins a clock before all updates of the last one are in. slack: a bound as in SSP."""
-    bound: int = setting(1, between=(0, 10_000))
-    """How many clocks a worker may be ahead of the slowest (sync slack)."""
+    bound: int = setting(1, between=(0, 10_000), used_with={"falcon.sync": ("slack",)})
+    """How many clocks a worker may be ahead of the slowest."""
     learning_rate: float = setting(0.2, between=(0.0, 100.0))
     """Learning rate of the server's SGD; `runs.tuning` finds one."""
 
