@@ -33,6 +33,8 @@ class StragglerPattern:
     tail: float = 1.0
     typical_us: int = 0
     """Time of a shard on a device of speed 1: the unit of pause_range."""
+    from_step: int = 0
+    until_step: int = 0
     trace: tuple[tuple[int, int, float], ...] = field(default=(), repr=False)
     """(step, worker, slow-down)."""
 
@@ -40,9 +42,13 @@ class StragglerPattern:
         """The speed of a worker's device, relative to a normal one."""
         return self.speeds[worker] if self.speeds else 1.0
 
+    def is_on(self, step: int) -> bool:
+        """Whether there are stragglers in a step; what is drawn for one does not depend on that."""
+        return self.from_step <= step and (not self.until_step or step < self.until_step)
+
     def slowdown_of(self, step: int, worker: int) -> float:
         """How many times as long as a normal device a worker's device takes in a step."""
-        return self._disturbance(step, worker) / self.speed_of(worker)
+        return (self._disturbance(step, worker) if self.is_on(step) else 1.0) / self.speed_of(worker)
 
     def _disturbance(self, step: int, worker: int) -> float:
         """How many times as long as usual a worker's device takes in a step."""
@@ -73,6 +79,8 @@ class StragglerPattern:
 
     def pause_us_of(self, step: int, worker: int) -> int:
         """Returns for how long a worker stops in the middle of a step, in microseconds; 0: it does not."""
+        if not self.is_on(step):
+            return 0
         if self.kind == "random-pause":
             rng = np.random.default_rng([self.seed, 0x9A, step, worker])
             points = range(self.points) if self._may_be_slow(worker) else ()

@@ -41,6 +41,7 @@ NOT_RUN = {
     ("docs/embedded-target.md", "block = (scalars"): "generated",
     ("docs/embedded-target.md", "git clone"): "p4c",
     ("docs/first-hour.md", "./scripts/demo --mininet"): "set-up",
+    ("docs/first-hour.md", "sa-atp run topologies/demo.toml --backend sim"): "minutes",
     ("docs/first-hour.md", "sa-atp run topologies/sweep-slowdown.toml --out"): "minutes",
     ("docs/first-hour.md", "sa-atp run topologies/sweep-slowdown.toml --set"): "minutes",
     ("docs/first-hour.md", "         job.apply();"): "changes",  # below

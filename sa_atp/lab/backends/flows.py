@@ -14,8 +14,8 @@ from sa_atp.lab.flow.job import FlowJob, FlowOperation, JobSettings
 from sa_atp.lab.flow.sums import Total
 from sa_atp.lab.flow.workloads import SharedWorkload, SizesOnly, WorkloadView
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.contention import Contention
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
@@ -151,7 +151,7 @@ class _FlowSimulation:
         self.ranks = [_FlowRank(self, rank) for rank in range(plan.topology.workers)]
         self.left = len(self.ranks)
         self.rates_mbps = [fabric.network.rate_mbps(link) for link in fabric.up]
-        contention.schedule(plan, self.clock, self._contend)
+        self.contention = Contention(plan, self.clock, self._contend)
         self.error: SaAtpError | None = None
 
     def _contend(self, rank: int, share: float) -> None:
@@ -237,6 +237,7 @@ class _FlowRank:
             self._check(record, outcome[1].finished)
         record.computed.clear()
         if step + 1 < self.plan.run.steps:
+            self.simulation.contention.begin(self.rank, step + 1)
             self._start(step + 1)
         else:
             self.simulation.left -= 1

@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +133,19 @@ def prepare(plan: Plan, workers: Sequence[Process]) -> None:
 
 
 def run_policy(
-    plan: Plan, policy: str, tasks: Sequence[tuple[Process, dict[str, Any]]], folder: Path, progress: Progress
+    plan: Plan,
+    policy: str,
+    tasks: Sequence[tuple[Process, dict[str, Any]]],
+    folder: Path,
+    progress: Progress,
+    begin: Callable[[int], None] = lambda step: None,
 ) -> list[dict[str, Any]]:
     """Has workers run one repetition of a policy.
 
-    Args: tasks: each worker, and its task beside plan and policy: rank, server, job, repetition and so on.
+    Args:
+        tasks: each worker, and its task beside plan and policy: rank, server, job, repetition and so on.
+        begin: called with each step that a worker 0 begins, but the first.
+
     Returns: their records, in the same order. Raises: ProcessError.
     """
     files = [folder / f"records-{n}.json" for n in range(len(tasks))]
@@ -162,6 +170,7 @@ def run_policy(
                 )  # on a busy machine steps may be slow, but every step extends the deadline
                 if "step" in answer:
                     progress.steps(answer["step"], plan.run.steps)
+                    begin(answer["step"])
                     continue
                 if not answer.get("done"):
                     why = f"{answer.get('error')}{stopped([worker])}"

@@ -18,8 +18,8 @@ from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
 from sa_atp.lab.parameters import simulated as parameter_sim
 from sa_atp.lab.plans.capabilities import check_settings, network_of, too_many_for_packets
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.contention import Contention
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
@@ -175,12 +175,25 @@ class _PacketSimulation:
         )
         self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
         self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
-        contention.schedule(plan, self.world.clock, self._contend)
+        self.contention = Contention(plan, self.world.clock, self._contend)
         straggler = plan.straggler
-        if straggler.by == "congestion" and straggler.pattern == "constant":
-            for rank in straggler.workers:  # congestion slows only the way up, as in Mininet
-                up, _ = self.world.links_of[worker_ip(rank)]
-                up.settings = replace(up.settings, rate_mbps=up.settings.rate_mbps / straggler.slowdown)
+        is_congested = straggler.by == "congestion" and straggler.pattern == "constant"
+        self.congested = straggler.workers if is_congested else ()
+        for rank in self.congested:
+            self._congest(rank, 0)
+
+    def begin(self, rank: int, step: int) -> None:
+        """Gives a worker's link the rate that it has in a step."""
+        self.contention.begin(rank, step)
+        if rank in self.congested:
+            self._congest(rank, step)
+
+    def _congest(self, rank: int, step: int) -> None:
+        """Congestion slows only the way up, as in Mininet."""
+        ip = worker_ip(rank)
+        up, _ = self.world.links_of[ip]
+        slowdown = self.plan.straggler.slowdown if self.pattern.is_on(step) else 1.0
+        up.settings = replace(up.settings, rate_mbps=self.rates[ip] / slowdown)
 
     def _contend(self, rank: int, share: float) -> None:
         """Changes the rate of a worker's link, both ways."""
@@ -252,6 +265,7 @@ class _PacketRank:
         self._start(0)
 
     def _start(self, step: int) -> None:
+        self.simulation.begin(self.rank, step)
         slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
         self._device.slowdown = slowdown
         VirtualProcess(

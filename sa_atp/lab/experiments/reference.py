@@ -29,8 +29,9 @@ from the declarations in the code.
 ## Keys of plans
 
 A plan is a TOML file with these tables. Below is each key with its default, the values that it takes, and the backends that
-use it, unless all do: another one either ignores the key (*unused*), or refuses other values than the default (*refused*). *Used with*: the key has an effect
-beside these values of other keys; a run says which of its keys have none, and a sweep or a map over one is refused.
+use it, unless all do: another one either ignores the key (*unused*), or refuses other values than the default (*refused*).
+*Used with*: the key has an effect beside these values of other keys; a run says which of its keys have none, and a sweep or
+a map over one is refused.
 `sa-atp run PLAN --set TABLE.KEY=VALUE` overrides a key.
 """
 OWN_KEYS = "A policy's own keys count where `run.policies` names it."

@@ -16,8 +16,8 @@ from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
 from sa_atp.lab.parameters.update_checker import UpdateChecker, describe_server, digest
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
 from sa_atp.lab.plans.plan import Plan
-from sa_atp.lab.runs import contention
 from sa_atp.lab.runs.collect import collect
+from sa_atp.lab.runs.contention import Contention
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
@@ -65,7 +65,7 @@ class _ParameterSimulation:
             ),
         )
         self.rates_mbps = [self.fabric.network.rate_mbps(link) for link in self.fabric.up]
-        contention.schedule(plan, self.clock, self._contend)
+        self.contention = Contention(plan, self.clock, self._contend)
         rng = random.Random(f"{plan.run.seed}/{repetition}/late hosts")
         self.job = VirtualParameters(
             self.clock, Queues(self.fabric), server, self._samples, lambda: round(rng.expovariate(1 / LATE_US))
@@ -131,6 +131,7 @@ class _ParameterSimulation:
         device = make_device(self.plan)
 
         def duration_us(_: Compute) -> int:
+            self.contention.begin(rank, worker.clock)
             device.slowdown = self.pattern.slowdown_of(worker.clock, rank)
             return int(device.microseconds(self.workload.micro_batch_size))
 

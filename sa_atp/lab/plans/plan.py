@@ -50,6 +50,7 @@ def _policies(wanted: Callable[[policies.Policy], bool]) -> dict[str, Callable[[
 
 
 # for `used_with`: other keys, with the values beside which a key has an effect
+_STRAGGLING = {"straggler.pattern": tuple(pattern for pattern in PATTERNS if pattern != "none")}
 _TRAINED = {"job.model": ("digits-cnn",)}
 _ON_WORKERS = _TRAINED | _policies(lambda policy: policy.family is not policies.Family.PARAMETERS)
 _TASKS = _policies(lambda policy: policy.has_tasks_at_a_time)
@@ -222,6 +223,11 @@ class StragglerPlan:
     """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
     processes that take the rest of it. congestion: other traffic that takes the rest of the links up
     (not on flows, see sim.network)."""
+    from_step: int = setting(0, between=(0, 100_000), used_with=_STRAGGLING)
+    """First step in which there are stragglers; before it all workers have their normal speed. Steps are counted from 0."""
+    until_step: int = setting(0, between=(0, 100_000), used_with=_STRAGGLING)
+    """First step in which there are none any more; 0: there are to the end. In Mininet, causes other than `device` begin
+    and end when worker 0 is done with the step before."""
     workers: tuple[int, ...] = setting(
         (3,), each=(0, MOST_WORKERS - 1), used_with={"straggler.pattern": ("constant", "pause", "contention")}
     )

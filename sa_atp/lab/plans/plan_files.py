@@ -230,6 +230,11 @@ def _check_together(plan: Plan, where: str) -> None:
         raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} slows down real CPUs: set job.device = "cpu"')
     if plan.straggler.by != "device" and plan.straggler.pattern not in ("constant", "none"):
         raise UserError(f'{where}: straggler.by = {plan.straggler.by!r} needs straggler.pattern = "constant"')
+    first, end = plan.straggler.from_step, plan.straggler.until_step
+    if end and end <= first:
+        raise UserError(
+            f"{where}: straggler.until_step = {end}: expected more than from_step = {first}, or 0 for no end"
+        )
     if bool(plan.sweep.key) != bool(plan.sweep.values):
         raise UserError(f"{where}: sweep.key and sweep.values belong together")
     for worker in plan.straggler.workers:

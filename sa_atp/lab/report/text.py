@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from sa_atp.lab import policies
 from sa_atp.lab.runs.records import RunResult
+from sa_atp.lab.runs.tasks import straggler_pattern
 
 NBSP = "\u00a0"  # between a number and its unit, so that they stay on one line
 
@@ -117,12 +118,10 @@ def situation(result: RunResult) -> str:
     """The stragglers of a run, from its records: "with one worker 4× slower"."""
     straggler = result.plan.straggler
     found = []
-    if links := slow_links(result):
-        found.append(f"{_counted(len(links), 'link')} {_range(links.values())}")
     if straggler.by == "congestion" and straggler.pattern == "constant":
         found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}")
-    slow = _slow_workers(result)
-    patterns = [tuple(sorted(workers.items())) for workers in slow.values()]
+    slow, is_on = _slow_workers(result), straggler_pattern(result.plan).is_on
+    patterns = [tuple(sorted(workers.items())) for (_, step), workers in slow.items() if is_on(step)]
     if any(patterns):
         found.append(_slow(patterns, result.plan.topology.workers))
     paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
@@ -142,7 +141,16 @@ def situation(result: RunResult) -> str:
         contended = _counted(len(straggler.workers), "link")
         left = f"p99 {_short(straggler.tail, 3)}× slower" if straggler.tail > 1 else f"{percent(straggler.share)} left"
         found.append(f"{contended} contended at times, {left}")
-    return f"with {' and '.join(found)}" if found else "with no straggler"
+    when = _when(straggler.from_step, straggler.until_step) if found else ""
+    if links := slow_links(result):
+        found.insert(0, f"{_counted(len(links), 'link')} {_range(links.values())}")
+    return f"with {' and '.join(found)}{when}" if found else "with no straggler"
+
+
+def _when(first: int, end: int) -> str:
+    """The steps that have stragglers, if not all do."""
+    begin = f" from step {first} on" if first else ""
+    return f" in steps {first} to {end - 1}" if end else begin
 
 
 def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:

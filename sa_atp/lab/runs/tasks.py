@@ -72,6 +72,8 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
         points=plan.straggler.points,
         tail=plan.straggler.tail,
         typical_us=plan.job.shard_us,
+        from_step=plan.straggler.from_step,
+        until_step=plan.straggler.until_step,
         trace=tuple((int(step), int(worker), float(slow)) for step, worker, slow in plan.straggler.rows),
     )
 

@@ -18,7 +18,7 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.processes import Process
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import job_name
+from sa_atp.lab.runs.tasks import job_name, straggler_pattern
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
@@ -93,6 +93,10 @@ class _MininetRun:
         self.workers: list[list[Process]] = []  # by job and rank
         self.stores = 0
         self.parameters = ""
+        self.pattern = straggler_pattern(plan)
+        self.step = 0
+        self.is_slow: bool | None = None  # whether stragglers are slow now; None: nothing was done yet
+        self.loads: list[Process] = []  # what takes CPU time or links from them
 
     def all(self) -> list[PolicyRun]:
         layout, plan = self.network.layout, self.plan
@@ -116,7 +120,7 @@ class _MininetRun:
         for worker in all_workers:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, all_workers)
-        self._slow_down()
+        self._start_traffic()
         runs = []
         for repetition, policy in plan.run.turns():
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
@@ -150,8 +154,10 @@ class _MininetRun:
                 (worker, {**common, "rank": place.rank, "interface": f"{place.name}-eth0"})
                 for worker, place in zip(self.workers[job], places, strict=True)
             ]
+        self.step = 0
+        self._begin(0)
         before = self.network.trunk_bytes()
-        raw = run_policy(self.plan, policy, tasks, self.folder, self.progress)
+        raw = run_policy(self.plan, policy, tasks, self.folder, self.progress, self._begin)
         after = self.network.trunk_bytes()
         size = self.plan.topology.workers
         runs = [
@@ -169,21 +175,32 @@ class _MininetRun:
                 run.streams = {link: (after[link] - before[link]) / stream_bytes for link in after}
         return runs
 
-    def _slow_down(self) -> None:
-        """Slows stragglers' hosts and links down, and starts background traffic."""
+    def _begin(self, step: int) -> None:
+        """Slows stragglers' hosts and links down, or lets them have their normal speed, as a step has it."""
+        self.step = max(self.step, step)  # of the job that is ahead, if there are several
+        is_slow = self.pattern.is_on(self.step)
+        if is_slow == self.is_slow:
+            return
+        self.is_slow = is_slow
         plan, straggler = self.plan, self.plan.straggler
-        slow = straggler.workers if straggler.pattern == "constant" and straggler.slowdown > 1 else ()
+        slow = straggler.workers if is_slow and straggler.pattern == "constant" and straggler.slowdown > 1 else ()
         names = [place.name for job in range(plan.job.jobs) for place in self.network.layout.workers(job)
                  if place.rank in slow]  # fmt: skip
         self.network.limit_cpus(dict.fromkeys(names, straggler.slowdown) if straggler.by == "cpu-quota" else {})
+        while self.loads:
+            self.loads.pop().end()
         if straggler.by == "hog":
             for name in names:
-                traffic.hog(self.network, name, round(straggler.slowdown) - 1)
+                self.loads += traffic.hog(self.network, name, round(straggler.slowdown) - 1)
         if straggler.by == "congestion":
             for name in names:
                 rate = next(c.quality.rate_mbps for c in self.network.layout.cables if c.node == name)
                 assert rate is not None, "plans give every link a rate"
-                traffic.stream(self.network, name, "t2", udp_mbps=rate)
+                self.loads += traffic.stream(self.network, name, "t2", udp_mbps=rate)
+
+    def _start_traffic(self) -> None:
+        """Starts background traffic."""
+        plan = self.plan
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
 

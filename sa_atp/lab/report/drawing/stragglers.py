@@ -9,7 +9,7 @@ from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import slow_links as slower_by
 from sa_atp.lab.report.text import slower
 from sa_atp.lab.runs.records import PolicyRun, RunResult
-from sa_atp.lab.runs.tasks import link_contention
+from sa_atp.lab.runs.tasks import link_contention, straggler_pattern
 
 BY = {"cpu-quota": "CPU quota, ", "hog": "CPU shared, "}
 
@@ -33,7 +33,7 @@ def always_slow_links(result: RunResult) -> dict[int, str]:
     if result.backend == "local":
         return {}  # it has no links
     found = {worker: f"link {slower(factor)}" for worker, factor in slower_by(result).items()}
-    if straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1:
+    if _is_congested(result) and not _is_for_some_steps(result):
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
     return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
 
@@ -43,7 +43,11 @@ def contended_us(
 ) -> Iterator[tuple[int, int]]:
     """The spells in which other traffic takes a worker's link, as far as they are in a stretch of a run's time."""
     contention = link_contention(result.plan)
-    if contention is None or worker not in _contended_links(result):
+    if worker not in _contended_links(result):
+        return
+    start_us, end_us = _with_stragglers_us(result, run, worker, start_us, end_us)
+    if contention is None:  # congestion
+        yield from [(start_us, end_us)] if start_us < end_us else ()
         return
     for begins_us, ends_us, share in contention.spells(worker):
         first, last = max(start_us, begins_us - run.origin_us), min(end_us, ends_us - run.origin_us)
@@ -53,12 +57,32 @@ def contended_us(
             yield first, last
 
 
+def _with_stragglers_us(result: RunResult, run: PolicyRun, worker: int, start_us: int, end_us: int) -> tuple[int, int]:
+    """The part of a stretch of time in which a worker is in steps that have stragglers."""
+    if _is_for_some_steps(result):
+        is_on = straggler_pattern(result.plan).is_on
+        times = [(i.start_us, i.end_us) for i in run.intervals if i.worker == worker and is_on(i.step)]
+        start_us = max([start_us, min((start for start, _ in times), default=end_us)])
+        end_us = min([end_us, max((end for _, end in times), default=start_us)])
+    return start_us, end_us
+
+
 def _contended_links(result: RunResult) -> list[int]:
     """Workers whose links other traffic takes at times."""
     straggler = result.plan.straggler
-    if result.backend == "local" or straggler.pattern != "contention" or (straggler.share >= 1 and straggler.tail <= 1):
+    has_spells = straggler.pattern == "contention" and (straggler.share < 1 or straggler.tail > 1)
+    if result.backend == "local" or not (has_spells or (_is_congested(result) and _is_for_some_steps(result))):
         return []
     return [worker for worker in straggler.workers if worker < result.plan.topology.workers]
+
+
+def _is_congested(result: RunResult) -> bool:
+    straggler = result.plan.straggler
+    return straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1
+
+
+def _is_for_some_steps(result: RunResult) -> bool:
+    return bool(result.plan.straggler.from_step or result.plan.straggler.until_step)
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
