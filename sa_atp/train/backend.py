@@ -32,11 +32,11 @@ from sa_atp.train.reductions import Reduction
 from sa_atp.train.tensor_gathers import GATHERS, Gather, gathering
 from sa_atp.train.tensor_sums import (
     DEVICES,
-    SUMMABLE,
     TensorFuture,
     check_dense,
     check_written,
     is_packed,
+    is_summable,
     pack,
     scatter_in_background,
     sum_in_background,
@@ -288,8 +288,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         return (
             self.size() > 1
             and reduction.is_sum
-            and tensor.layout is torch.strided
-            and tensor.dtype in SUMMABLE
+            and is_summable(tensor)
             and tensor.device.type in DEVICES
             and tensor.numel() > SMALL
         )

@@ -10,6 +10,8 @@ rebuilds its buckets; then magnitudes are gathered anew.
 With `SaAtpState(bits=16)` two values of a bucket travel as one integer of 32 bits, once magnitudes are known
 (protocol section 6.5).
 
+A bucket of a type that no switch sums, such as float64, is summed by the model's process group instead.
+
 With balanced batches (`SaAtpState(batches=...)`) a rank's gradient is weighted by its share of the samples instead, and
 the ranks' measurements are summed after the last bucket.
 
@@ -21,8 +23,9 @@ Only the last bucket's sum of a step is measured for `SaAtpState.stragglers`, so
 import torch
 import torch.distributed as dist
 
+from sa_atp.train.by_group import sum_by_group, warn_once
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import sum_in_background
+from sa_atp.train.tensor_sums import is_summable, sum_in_background
 
 
 def sa_atp_hook(
@@ -31,7 +34,7 @@ def sa_atp_hook(
 ) -> torch.futures.Future[torch.Tensor]:
     """Averages a bucket of gradients over all ranks; with balanced batches, over all samples.
 
-    Args: bucket: float32, float16 or bfloat16, on the CPU or a CUDA device.
+    Args: bucket: on the CPU or a CUDA device. What is not float32, float16 or bfloat16 goes through the process group.
 
     Raises: UserError, TransportError: at once, or as a RuntimeError with the same message from `backward`.
 
@@ -39,14 +42,19 @@ def sa_atp_hook(
         model = DistributedDataParallel(model)
         model.register_comm_hook(SaAtpState.from_env(), sa_atp_hook)
     """
-    buffer = bucket.buffer()
-    key = ("ddp", bucket.index(), buffer.numel())
-    batches, codec = state.batches, state.codec_of(key, buffer.numel())
-    if batches is None:
-        scale = 1.0 / state.communicator.membership.world_size
-        return sum_in_background(state, buffer, key=key, scale=scale, measured=bucket.is_last(), codec=codec)
-    batches.check(state.communicator)
-    future = sum_in_background(state, buffer, key=key, weight=batches.weight, measured=bucket.is_last(), codec=codec)
+    buffer, batches = bucket.buffer(), state.batches
+    scale, weight = 1.0 / state.communicator.membership.world_size, 1.0
+    if batches is not None:
+        batches.check(state.communicator)
+        scale, weight = 1.0, batches.weight
+    if is_summable(buffer):
+        key = ("ddp", bucket.index(), buffer.numel())
+        codec, measured = state.codec_of(key, buffer.numel()), bucket.is_last()
+        future = sum_in_background(state, buffer, key=key, scale=scale, weight=weight, measured=measured, codec=codec)
+    else:
+        future = sum_by_group(state, buffer, weight=scale * weight)
     if bucket.is_last():
-        batches.share_measurement(state.communicator, buffer.device)
+        warn_once(state)
+        if batches is not None:
+            batches.share_measurement(state.communicator, buffer.device)
     return future

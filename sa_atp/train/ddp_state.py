@@ -55,6 +55,8 @@ class SaAtpState:
 
     stages: dict[Any, Any]
     """By device, the stages that copy tensors to the host and back (see tensor_sums.Stage)."""
+    left_to_group: dict[str, int] | None
+    """By type, the number of values that the process group sums (see by_group); None: the user has been told."""
     _codecs: dict[object, PairCodec]
     _lock: threading.Lock
     _communicator: Communicator | None
@@ -371,6 +373,7 @@ class SaAtpState:
         self._lock = threading.Lock()
         self._cancelled = threading.Event()
         self.stages, self._codecs = {}, {}
+        self.left_to_group = {}
         self._communicator = None
         self._has_backup = False
         self._of_backup = {}
@@ -383,7 +386,7 @@ class SaAtpState:
 
     def __getstate__(self) -> Mapping[str, Any]:
         """The settings alone: rank, process group and connection belong to a run."""
-        left_out = ("process_group", "rank", "world_size", "stages", "batches")
+        left_out = ("process_group", "rank", "world_size", "stages", "left_to_group", "batches")
         return {k: v for k, v in vars(self).items() if not k.startswith("_") and k not in left_out}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:

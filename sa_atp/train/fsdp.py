@@ -22,9 +22,18 @@ from torch.distributed.fsdp import FSDPModule
 
 from sa_atp.basics.errors import UserError
 from sa_atp.train.backend import SumWork
+from sa_atp.train.by_group import note, sum_by_group, warn_once
 from sa_atp.train.ddp_state import SaAtpState
 from sa_atp.train.tensor_gathers import Gather, gather_in_background
-from sa_atp.train.tensor_sums import described, is_packed, pack, scatter_in_background, sum_in_background, writing
+from sa_atp.train.tensor_sums import (
+    described,
+    is_packed,
+    is_summable,
+    pack,
+    scatter_in_background,
+    sum_in_background,
+    writing,
+)
 
 
 class _InSwitch:
@@ -71,6 +80,12 @@ class SwitchReduceScatter(_InSwitch):
         async_op: bool = False,
     ) -> dist.Work | None:
         """Reduce-scatters a tensor. Raises: UserError: the switch cannot do the reduction; TransportError."""
+        if not is_summable(input_tensor):
+            note(self._state, input_tensor)
+            warn_once(self._state)
+            return cast(
+                "dist.Work | None", dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
+            )
         everything = input_tensor if is_packed(input_tensor) else pack(input_tensor)
         work = SumWork(self._scatter(output_tensor.detach(), everything, _scale(op, group.size()), group.rank()))
         if async_op:
@@ -136,7 +151,12 @@ def replica_hook(state: SaAtpState) -> Callable[[torch.Tensor], None]:
     """A hook for `FSDPModule.set_all_reduce_hook`."""
 
     def average(reduced: torch.Tensor) -> None:
-        sum_in_background(state, reduced, scale=1.0 / state.communicator.membership.world_size).wait()
+        scale = 1.0 / state.communicator.membership.world_size
+        if is_summable(reduced):
+            sum_in_background(state, reduced, scale=scale).wait()
+        else:
+            sum_by_group(state, reduced, weight=scale).wait()
+            warn_once(state)
 
     return average
 

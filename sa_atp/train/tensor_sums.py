@@ -16,6 +16,7 @@ from sa_atp.protocol.numbers.pairs import PairCodec
 from sa_atp.train.ddp_state import SaAtpState
 
 SUMMABLE = (torch.float32, torch.float16, torch.bfloat16)
+SUMMED = "dense tensors of float32, float16 and bfloat16"
 DEVICES = ("cpu", "cuda")
 
 # A mark behind a tensor's values: some value of this rank is not finite. It shares a scale with other ranks' values, so
@@ -44,6 +45,11 @@ def described(tensor: torch.Tensor) -> str:
     words += [str(tensor.layout).removeprefix("torch.")] if tensor.layout is not torch.strided else []
     shown = " ".join([*words, str(tensor.dtype).removeprefix("torch."), "tensor on", str(tensor.device)])
     return f"a {shown}{' with a minus sign that is not applied yet' if tensor.is_neg() else ''}"
+
+
+def is_summable(tensor: torch.Tensor) -> bool:
+    """Whether the switch can sum tensors of this type and layout."""
+    return tensor.layout is torch.strided and tensor.dtype in SUMMABLE
 
 
 def is_packed(tensor: torch.Tensor) -> bool:
@@ -101,7 +107,7 @@ def sum_in_background(
     Returns: a future whose value is the tensor; it raises RuntimeError if the sum fails.
     Raises: UserError: a tensor that cannot be summed; TransportError: the job cannot be joined.
     """
-    if tensor.layout is not torch.strided or tensor.dtype not in SUMMABLE:
+    if not is_summable(tensor):
         raise UserError(f"{described(tensor)} cannot be summed: expected a dense one of float32, float16 or bfloat16")
     if tensor.device.type not in DEVICES:
         raise UserError(f"{described(tensor)} cannot be summed: expected one on the CPU or a CUDA device")

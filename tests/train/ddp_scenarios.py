@@ -1,6 +1,8 @@
 """Scenarios of PyTorch's own tests of DDP communication hooks, through sa_atp_hook; see test_torch_ddp_scenarios.py."""
 
+import contextlib
 import copy
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +219,76 @@ def shared_weights(rank: int, world_size: int) -> float:
                 net(x).square().sum().backward()
             worst = max(worst, _difference(plain, hooked) / 100)
         return worst
+
+
+class _Mixed(nn.Module):
+    """Layers of the types that are named, one behind the other."""
+
+    def __init__(self, types: list[str]) -> None:
+        super().__init__()
+        self.types = [getattr(torch, name) for name in types]
+        self.layers = nn.ModuleList(nn.Linear(40, 40, dtype=kind) for kind in self.types)
+
+    def forward(self, x: torch.Tensor, used: int) -> torch.Tensor:
+        """Args: used: number of layers, from the last, that are used."""
+        for kind, layer in list(zip(self.types, self.layers, strict=True))[-used:]:
+            x = torch.tanh(layer(x.to(kind)) / 8)
+        return torch.view_as_real(x).double() if x.is_complex() else x.double()
+
+
+def left_to_group(rank: int, world_size: int, *, types: list[str], mode: str = "") -> dict[str, Any]:
+    """Gradients beside DDP's own reduction, with buckets of 3 kB: in every other step without synchronisation
+    ("no_sync"), with ranks that do not use all layers ("unused"), or run out of data ("join").
+
+    Returns: by type, the largest difference of gradients, relative to the largest of the type in a step; the warnings.
+    """
+    torch.manual_seed(0)
+    model = _Mixed(types)
+    arguments: dict[str, Any] = {"bucket_cap_mb": 0.003, "find_unused_parameters": mode == "unused"}
+    plain = DistributedDataParallel(copy.deepcopy(model), **arguments)
+    with SaAtpState.from_env() as state, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hooked = _hooked(model, state, **arguments)
+        found, expected = (_gradients(net, rank, types, mode) for net in (hooked, plain))
+    worst = {}
+    for name in types:
+        pairs = [(a[name], b[name]) for a, b in zip(found, expected, strict=True) if float(b[name].abs().max())]
+        worst[name] = max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+    return {"worst": worst, "warned": [str(each.message) for each in caught]}
+
+
+def _gradients(net: Any, rank: int, types: list[str], mode: str) -> list[dict[str, torch.Tensor]]:
+    """The gradients of each step that is synchronised, by type."""
+    found = []
+    with net.join() if mode == "join" else contextlib.nullcontext():
+        for step in range(4 + 2 * rank if mode == "join" else 6):
+            x = torch.randn(4, 40, generator=torch.Generator().manual_seed(10 * step + rank))
+            used = 1 + (step + rank) % len(types) if mode == "unused" else len(types)
+            is_alone = mode == "no_sync" and step % 2 == 0
+            with net.no_sync() if is_alone else contextlib.nullcontext():
+                net(x, used).square().sum().backward()
+            if not is_alone:
+                found.append({name: _gradient(net, getattr(torch, name)) for name in types})
+                net.zero_grad()
+    return found
+
+
+def _gradient(net: nn.Module, kind: torch.dtype) -> torch.Tensor:
+    """All gradients of a type in one, flat; zero where a parameter has none."""
+    each = [p.grad if p.grad is not None else torch.zeros_like(p) for p in net.parameters() if p.dtype is kind]
+    return torch.cat([gradient.detach().flatten() for gradient in each])
+
+
+def sparse(rank: int, world_size: int) -> dict[str, Any]:
+    """A sparse gradient of an embedding, beside the one of Gloo."""
+    torch.manual_seed(0)
+    model = nn.Embedding(10, 4, sparse=True)
+    plain = DistributedDataParallel(copy.deepcopy(model))
+    with SaAtpState.from_env() as state, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hooked = _hooked(model, state)
+        for net in (plain, hooked):
+            net(torch.tensor([rank, 5])).sum().backward()
+        assert hooked.module.weight.grad.is_sparse
+        found, expected = (net.module.weight.grad.to_dense().tolist() for net in (hooked, plain))
+    return {"found": found, "expected": expected, "warned": [str(each.message) for each in caught]}

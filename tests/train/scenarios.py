@@ -10,7 +10,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
 
-from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState, sa_atp_hook
 from sa_atp.train.tensor_sums import sum_in_background
 
@@ -183,20 +182,6 @@ def two_models(rank: int, world_size: int, *, hook: bool) -> list[float]:
     if state is not None:
         state.close()
     return losses.tolist()
-
-
-def sparse(rank: int, world_size: int) -> str:
-    """A sparse gradient, which the hook refuses. Returns: what it says."""
-    model = DistributedDataParallel(nn.Embedding(10, 4, sparse=True))
-    state = SaAtpState.from_env()
-    model.register_comm_hook(state, sa_atp_hook)
-    try:
-        model(torch.tensor([rank])).sum().backward()
-    except (UserError, RuntimeError) as error:
-        return str(error)
-    finally:
-        state.close()
-    return ""
 
 
 def disagreement(rank: int, world_size: int) -> str:

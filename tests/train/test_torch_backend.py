@@ -105,6 +105,12 @@ def test_fsdp(ranks: Ranks, world_size: int, native: str, switch: str) -> None:
     assert found == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.parametrize(("world_size", "native", "switch"), [(2, "native", "switch"), (4, "hybrid", "replicas")])
+def test_fsdp_of_float64_is_exactly_as_by_gloo(ranks: Ranks, world_size: int, native: str, switch: str) -> None:
+    expected = ranks.run("fsdp", world_size, module=MODULE, mode=native, dtype="float64")[0]
+    assert ranks.run("fsdp", world_size, module=MODULE, mode=switch, dtype="float64")[0] == expected
+
+
 def test_fsdp_over_the_backend(ranks: Ranks) -> None:
     expected = ranks.run("fsdp", 2, module=MODULE, mode="native")[0]
     found = ranks.run("fsdp", 2, module=MODULE, mode="native", backend="sa_atp")[0]

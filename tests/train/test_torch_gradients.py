@@ -265,7 +265,13 @@ def test_sparse_and_unused_gradients() -> None:
             r"batch_of\(2, 0\) returned a Tensor: expected \(inputs",
         ),
         (nn.Linear(8, 1), make_batch, {"micro_batches": 7}, "a batch of 6 samples cannot be cut into 7 micro-batches"),
-        (nn.Linear(8, 1, dtype=torch.complex64), make_batch, {}, "expected a real floating-point type"),
+        (
+            nn.Linear(8, 1, dtype=torch.complex64),
+            make_batch,
+            {},
+            "bias is torch.complex64: expected float32, float16 or bfloat16",
+        ),
+        (nn.Linear(8, 1, dtype=torch.float64), make_batch, {}, "summed in the switch, which has no other types"),
     ],
 )
 def test_models_that_cannot_be_helped_with(module: nn.Module, batch: Any, arguments: Any, message: str) -> None:

@@ -173,11 +173,6 @@ def test_two_models_may_share_a_state(ranks: Ranks) -> None:
     assert ranks.run("two_models", 2, hook=True)[0] == pytest.approx(expected, rel=1e-4)
 
 
-def test_sparse_gradients_are_refused(ranks: Ranks) -> None:
-    for answer in ranks.run("sparse", 2):
-        assert "expected a dense one of float32, float16 or bfloat16" in answer
-
-
 def test_ranks_that_disagree_are_told(ranks: Ranks) -> None:
     for answer in ranks.run("disagreement", 2):
         assert "disagree about what they sum" in answer

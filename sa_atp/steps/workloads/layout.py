@@ -17,6 +17,7 @@ from torch.nn.modules.batchnorm import SyncBatchNorm, _NormBase
 from sa_atp.basics.errors import UserError
 from sa_atp.steps.workloads.exact import HALVES
 
+HELPED = (torch.float32, torch.float16, torch.bfloat16)
 Span = tuple[int, int]  # first value, and one past the last
 
 
@@ -77,8 +78,11 @@ def layout_of(
     gradients: dict[str, Span] = {}
     bucket_of: dict[str, int] = {}
     for name, parameter in reversed(named):
-        if not parameter.dtype.is_floating_point:
-            raise UserError(f"parameter {name} is {parameter.dtype}: expected a real floating-point type")
+        if parameter.dtype not in HELPED:
+            raise UserError(
+                f"parameter {name} is {parameter.dtype}: expected float32, float16 or bfloat16, since a helper's gradients "
+                "are summed in the switch, which has no other types"
+            )
         gradients[name] = (at, at + parameter.numel())
         # an empty parameter after the last value of a bucket belongs to that bucket: there may be no further one
         bucket_of[name] = len(cuts) - 1 - (not parameter.numel() and at == cuts[-1] and at > 0)
