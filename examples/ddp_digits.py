@@ -3,7 +3,7 @@
     sa-atp up -- torchrun --nproc-per-node 4 examples/ddp_digits.py
 
 On several machines: start `sa-atp up --listen ADDRESS` on one, set what it prints on all, and start torchrun with
---nnodes and --rdzv-endpoint as usual. With --checkpoint, torchrun's --max-restarts continues where a run was cut off.
+--nnodes, --rdzv-backend c10d and --rdzv-endpoint. With --checkpoint, torchrun's --max-restarts continues where a run was cut off.
 """
 
 import argparse

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.waiting import nothing_waited_for
-from sa_atp.cli.parts import metrics_option
+from sa_atp.cli.parts import metrics_option, torchrun
 from sa_atp.cli.ps import checked_seconds, checked_slots
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS, UDP_PORT
 from sa_atp.switches import artefacts, lanes_option
@@ -82,6 +82,8 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("--json: standard output belongs to the command that was given")
     if command and shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on PATH")
+    if command and (lacks := torchrun.warning(command)) is not None:
+        say(lacks)
     # a COMMAND learns the port from its environment, so any will do; programs started by hand expect the usual one
     listen = parse_address(options.listen or f"127.0.0.1:{0 if command else UDP_PORT}", lowest_port=0)
     if listen[0] == "0.0.0.0":
@@ -128,6 +130,7 @@ def run(options: argparse.Namespace) -> int:
             environment["SA_ATP_WORLD_SIZE"] = str(options.workers)
         try:
             if command:
+                environment[torchrun.OWN_STORE] = os.environ.get(torchrun.OWN_STORE, "1")
                 with nothing_waited_for():
                     status = run_command(command, environment, cluster.processes)
                 _tell_stragglers(cluster)

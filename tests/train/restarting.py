@@ -1,5 +1,5 @@
-"""A script for torchrun: trains with the hook, and saves everything after every step. The rank that VICTIM names kills
-itself in the middle of a backward pass, once.
+"""A script for torchrun: trains with the hook, and saves everything after every step. Ranks kill
+themselves in the middle of backward passes, as KILLS says: "1:3 0:5" is rank 1 in step 3, and rank 0 in step 5, each once.
 
 Arguments: folder for checkpoints, logs and proofs.
 """
@@ -20,7 +20,6 @@ from torch.nn.parallel import DistributedDataParallel
 from sa_atp.ddp import SaAtpState, sa_atp_hook
 
 STEPS = 6
-FATAL_STEP = 3
 
 
 def deadly_hook(context: tuple[SaAtpState, list[bool]], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -58,14 +57,14 @@ def train(rank: int, world_size: int, directory: str) -> list[float]:
         state = SaAtpState.from_env()
     armed = [False]
     model.register_comm_hook((state, armed), deadly_hook)
-    victim = int(os.environ.get("VICTIM", "-1"))
+    kills = os.environ.get("KILLS", "").split()
     for step in range(first, STEPS):
         generator = torch.Generator().manual_seed(1000 * step + rank)
         x = torch.randn(4, 64, generator=generator)
         optimiser.zero_grad()
         loss = model(x).square().mean()
-        dead = folder / "died"
-        if rank == victim and step == FATAL_STEP and not dead.exists():
+        dead = folder / f"died-{rank}-{step}"
+        if f"{rank}:{step}" in kills and not dead.exists():
             dead.touch()
             armed[0] = True
         try:

@@ -7,6 +7,7 @@ the switch, also for torchrun and Gloo.
 import contextlib
 import json
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -19,7 +20,9 @@ from typing import Any
 import pytest
 from helpers.needs import MININET
 from rank_pool import HERE, Ranks
+from restarting import STEPS
 
+from sa_atp.cli.parts.torchrun import OWN_STORE, warning
 from sa_atp.lab.backends.mininet.layout import HostNode, LinkQuality, NetworkLayout, SwitchNode
 from sa_atp.lab.backends.mininet.network import MininetNetwork
 
@@ -101,9 +104,8 @@ def test_two_nodes_go_on_from_the_checkpoint(where: str, ranks: Ranks, tmp_path:
         environment = {
             "SA_ATP_SERVER": server,
             "SA_ATP_JOB": "two hosts",
-            "VICTIM": "1",
-            # torchrun's own store keeps the addresses of the ranks that are gone (PyTorch issue 135712)
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            "KILLS": "1:3",
+            OWN_STORE: "1",
         }
         meeting = f"{hosts[0].address}:{free_port()}"
         nodes = [
@@ -124,8 +126,50 @@ def test_two_nodes_go_on_from_the_checkpoint(where: str, ranks: Ranks, tmp_path:
         ]  # fmt: skip
         for number, node in enumerate(nodes):
             assert node.wait(LIMIT_S) == 0, (tmp_path / f"node{number}.log").read_text()[-4000:]
-    assert (broken / "died").exists()
+    assert (broken / "died-1-3").exists()
     found = [json.loads((broken / f"done-{rank}").read_text()) for rank in range(2)]
     assert [f["first"] for f in found] == [3, 3], "steps 0 to 2 were saved before the step that failed"
     assert found[0]["losses"] == pytest.approx(expected[0], rel=1e-6)
     assert found[0]["losses"] == found[1]["losses"]
+
+
+def test_three_ranks_are_killed_under_sa_atp_up(ranks: Ranks, tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir()
+    broken.mkdir()
+    expected = ranks.run("train", 3, module="restarting", directory=str(whole))
+    draw = random.Random(5)
+    kills = [(draw.randrange(3), step) for step in sorted(draw.sample(range(STEPS), 3))]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "KILLS": " ".join(f"{rank}:{step}" for rank, step in kills)}
+    environment.pop(OWN_STORE, None)
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "sa_atp", "up", "--", sys.executable, "-m", "torch.distributed.run",
+            "--nproc-per-node", "3", "--max-restarts", "3", str(SCRIPT), str(broken),
+        ],
+        env=environment, capture_output=True, text=True, check=False, timeout=3 * LIMIT_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert all((broken / f"died-{rank}-{step}").exists() for rank, step in kills)
+    found = [json.loads((broken / f"done-{rank}").read_text()) for rank in range(3)]
+    assert [each["first"] for each in found] == [kills[-1][1]] * 3
+    for each in found:
+        assert each["losses"] == pytest.approx(expected[0], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("command", "lacks"),
+    [
+        ("torchrun --max-restarts 2 --master-port 29501 train.py", "--standalone in place of --master-port"),
+        ("/bin/torchrun --nnodes=2 --max_restarts=1 train.py", "--rdzv-backend c10d --rdzv-endpoint HOST:PORT"),
+        ("python -m torch.distributed.run --nnodes 1:4 --max-restarts 2 train.py", "--rdzv-backend c10d"),
+        ("torchrun --max-restarts 2 train.py", None),
+        ("torchrun --max-restarts 0 --master-port 29501 train.py", None),
+        ("torchrun --standalone --max-restarts 2 --master-port 29501 train.py", None),
+        ("torchrun --nnodes 2 --rdzv-backend=c10d --max-restarts 2 train.py", None),
+        ("python train.py --max-restarts 2 --nnodes 2", None),
+    ],
+)
+def test_what_a_command_lacks_for_restarts(command: str, lacks: str | None) -> None:
+    found = warning(command.split())
+    assert found is None if lacks is None else found is not None and lacks in found
