@@ -113,22 +113,82 @@ def test_up_runs_until_a_signal(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_up_reports_a_dead_switch(tmp_path: Path) -> None:
+def test_up_reports_a_dead_parameter_server(tmp_path: Path) -> None:
     with started("--lanes", "64", *ANY_PORT, logs=tmp_path) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         # what it prints can be pasted
         assert process.stdout.readline().startswith("export SA_ATP_SERVER=udp://127.0.0.1:")
         assert process.stdout.readline() == "export SA_ATP_JOB=up\n"
-        _, switch, *others = descendants(process.pid)  # the first one forks the others
-        os.kill(switch, signal.SIGKILL)
+        _, switch, server = descendants(process.pid)  # the first one forks the others
+        os.kill(server, signal.SIGKILL)
         said = process.stderr.read()
         assert process.wait() == 1
-    assert "sa-atp: switch ended with status -9 (SIGKILL); command: " in said
+    assert "sa-atp: parameter server ended with status -9 (SIGKILL); command: " in said
     assert "Traceback" not in said
-    assert all(map(gone, others))
+    assert gone(switch)
     [logs] = tmp_path.iterdir()  # for whoever wants to know more
     assert {path.name for path in logs.iterdir()} == {"switch.log", "ps.log"}
+
+
+# Two ranks sum, and say so, until the third file is there.
+LONG_PROGRAM = """
+import os, sys, numpy as np, sa_atp
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+folder = Path(sys.argv[1])
+
+def rank(number):
+    server, job = os.environ["SA_ATP_SERVER"], os.environ["SA_ATP_JOB"]
+    wrong = step = 0
+    with sa_atp.connect(server, job=job, rank=number, world_size=2) as comm:
+        while True:
+            array = np.full(5000, number + step % 7, np.float32)
+            array[0] = number == 0 and (folder / "enough").exists()
+            comm.all_reduce(array)
+            wrong += set(array[1:].tolist()) != {1.0 + 2 * (step % 7)}
+            step += 1
+            if number == 0:
+                (folder / f"{step // 100}").touch()
+            if array[0]:
+                return wrong
+
+with ThreadPoolExecutor(2) as pool:
+    print(list(pool.map(rank, (0, 1))))
+"""
+
+
+def switch_below(pid: int) -> int:
+    """The number of the switch's process among the descendants of a process."""
+    commands = {each: Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ") for each in descendants(pid)}
+    return next(each for each, command in commands.items() if "sa_atp switch" in command)
+
+
+def test_a_switch_that_is_killed_twice_is_started_again_and_sums_go_on(tmp_path: Path) -> None:
+    progress = tmp_path / "progress"
+    progress.mkdir()
+    command = ("--", sys.executable, "-c", LONG_PROGRAM, str(progress))
+    with started("--lanes", "64", *command, logs=tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        for _ in range(2):
+            wait_for_more(progress, process)
+            os.kill(switch_below(process.pid), signal.SIGKILL)
+        wait_for_more(progress, process)
+        (progress / "enough").touch()
+        assert process.stdout.read() == "[0, 0]\n"
+        assert process.wait() == 0
+        said = process.stderr.read()
+    assert said.count("sa-atp: switch ended with status -9 (SIGKILL), and is started again: jobs go on") == 2
+
+
+def wait_for_more(progress: Path, process: "subprocess.Popen[str]") -> None:
+    """Waits until two more files are there than now, so that sums began and ended meanwhile."""
+    had = len(list(progress.iterdir()))
+    while len(list(progress.iterdir())) < had + 2:
+        assert process.poll() is None, process.stderr and process.stderr.read()
+        time.sleep(0.02)
 
 
 def test_a_port_in_use_is_told_at_once_and_leaves_nothing(tmp_path: Path) -> None:
@@ -196,7 +256,10 @@ def test_the_status_is_that_of_the_command(script: str, status: int) -> None:
     assert run_command(["sh", "-c", script], {"GIVEN": "a b"}, []) == status
 
 
-def test_a_command_ends_when_the_switch_dies(tmp_path: Path) -> None:
+def test_a_command_that_does_not_notice_ends_when_the_switch_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(foreground, "HEARD_S", 0.1)
     with Group() as group:
         needed = group.start("needed", ["-c", "sleep 0.2; exit 4"], tmp_path / "log", program=("sh",))
         with pytest.raises(ProcessError, match="needed ended with status 4"):

@@ -18,7 +18,8 @@ WORKERS_PORT = 1  # port of the switch for all hosts, a UDP socket
 class LocalCluster:
     """The embedded switch with one UDP port, and the parameter server that controls it.
 
-    Both start when this object is made; `ready` waits for them, so that workers can start meanwhile.
+    Both start when this object is made; `ready` waits for them, so that workers can start meanwhile. A switch that ends
+    later is started again: the parameter server gives it its jobs, and ranks send again what was in it.
     """
 
     program = "embedded"
@@ -62,21 +63,26 @@ class LocalCluster:
         self._dead_after_s = dead_after_s
         self._log = [] if log is None else ["--log", str(log)]
         self._stragglers = ["--stragglers"] if stragglers else []
-        arguments = [*self._build, "--udp", f"{WORKERS_PORT}={listen[0]}:0", "--grpc", f"{LOOPBACK}:0"]
-        if not shares:
-            arguments.append("--no-shm")
-        if captures is not None:
-            arguments += ["--pcap", str(captures)]
-        self.switch: Process = group.start("switch", ["sa_atp", "switch", *arguments], logs / "switch.log", forked=())
+        self._shares = [] if shares else ["--no-shm"]
+        self._captures = [] if captures is None else ["--pcap", str(captures)]
+        arguments = self._switch_at((listen[0], 0), f"{LOOPBACK}:0")
+        self.switch: Process = group.start("switch", arguments, logs / "switch.log", forked=())
         self.server: Process | None = None
         self.switch_address: Address = ("", 0)
         self.grpc = ""
+
+    def _switch_at(self, address: Address, grpc: str) -> list[str]:
+        """The switch's arguments. Args: address: of its UDP port; grpc: of P4Runtime."""
+        at = ["--udp", "{}={}:{}".format(WORKERS_PORT, *address), "--grpc", grpc]
+        return ["sa_atp", "switch", *self._build, *at, *self._shares, *self._captures]
 
     def ready(self) -> Address:
         """Waits until both run. Returns: the parameter server's address. Raises: ProcessError."""
         answer = self.switch.answer(READY_TIMEOUT_S)
         self.grpc = str(answer["grpc"])
         self.switch_address = _address(answer["udp"][str(WORKERS_PORT)])
+        if not self._captures:  # a second switch would write over the first one's
+            self.switch.may_start_again(self._switch_at(self.switch_address, self.grpc))
         self.server = self._group.start(
             "parameter server",
             [

@@ -1,30 +1,44 @@
 """Commands that stay in the foreground: until Ctrl-C, the end of a child command, or the death of a needed process."""
 
+import contextlib
 import os
 import selectors
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from sa_atp.lab.runs.processes import LOOK_S, Process, wait_for
+from sa_atp.basics.terminal import say
+from sa_atp.lab.runs.processes import LOOK_S, Process, ProcessError, wait_for
 
 PATIENCE_S = 10.0  # between SIGTERM and SIGKILL
+HEARD_S = (
+    15.0  # within which ranks notice that a switch or a parameter server is gone, and end with an error that says so
+)
 
 
 def stay(processes: Sequence[Process]) -> None:
-    """Waits for KeyboardInterrupt. Raises: ProcessError: one of the processes ended."""
-    while True:
-        for process in wait_for(processes, 3600.0):
-            process.pump()
+    """Waits for KeyboardInterrupt. Raises: ProcessError: one of the processes ended; the others are left for HEARD_S, so
+    that programs learn which one it was.
+    """
+    try:
+        while True:
+            for process in wait_for(processes, 3600.0):
+                process.pump()
+    except ProcessError as error:
+        if processes[-1].is_running():
+            say(f"sa-atp: {str(error).partition(';')[0]}: programs have {HEARD_S:g} s to notice")
+            time.sleep(HEARD_S)
+        raise
 
 
 def run_command(command: Sequence[str], environment: Mapping[str, str], processes: Sequence[Process]) -> int:
     """Runs a command with additions to the environment, on our standard streams.
 
     Returns: its exit status; 128 + the signal's number if one ended it, as shells do.
-    Raises: ProcessError: one of the processes ended before the command. Then, and on KeyboardInterrupt, the command is
-    ended, too.
+    Raises: ProcessError: one of the processes ended before the command, which then has HEARD_S to end by itself. After
+    that, and on KeyboardInterrupt, it is ended.
     """
     child: subprocess.Popen[bytes] | None = None
     try:
@@ -33,8 +47,10 @@ def run_command(command: Sequence[str], environment: Mapping[str, str], processe
         _until_it_ends(child, processes)
     except BaseException as error:
         if child is not None:
-            if not isinstance(error, KeyboardInterrupt):
-                child.terminate()
+            if isinstance(error, ProcessError):
+                say(f"sa-atp: {str(error).partition(';')[0]}: the command has {HEARD_S:g} s to end by itself")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(HEARD_S)
             _end(child)
         raise
     status = child.wait()
@@ -61,13 +77,12 @@ def _held_back() -> Iterator[None]:
 def _until_it_ends(child: "subprocess.Popen[bytes]", processes: Sequence[Process]) -> None:
     ended = os.pidfd_open(child.pid)
     try:
-        with selectors.DefaultSelector() as selector:
-            selector.register(ended, selectors.EVENT_READ, None)
-            for process in processes:
-                selector.register(process, selectors.EVENT_READ, process)
-            while True:
+        while True:
+            with selectors.DefaultSelector() as selector:  # a new one each time: a process may have been started again
+                selector.register(ended, selectors.EVENT_READ, None)
                 for process in processes:
                     process.look()
+                    selector.register(process, selectors.EVENT_READ, process)
                 for key, _ in selector.select(LOOK_S):
                     if key.data is None:
                         return

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO, Any, Literal, Self
 
 from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
@@ -34,6 +34,7 @@ TICK_S, TELL_EVERY_S = (
     0.5,
     4.0,
 )  # interval of notices on the process that we wait for: five seconds at most, with a tick
+MOST_TIMES_AGAIN, AGAIN_WITHIN_S = 3, 60.0  # so often a process that may be started again is, within so long
 LEAST_SHARE = 0.1  # a process that uses more of a core is computing
 MOST_TIMES = 10  # a timeout, while it counts in CPU time
 QUIET = {SILENCE_VARIABLE: "inf"}  # we say what our processes do
@@ -93,29 +94,58 @@ class Process:
         self.is_over = False
         """Whether `end` was called."""
         self._stopped_at: float | None = None  # when it was first seen stopped
-        self._command = [*inside, *program, *arguments]
-        self._buffer = b""
-        variables = {**os.environ, **QUIET, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | Child
-        with _open(log) as errors:
-            try:
-                if forked is not None:
-                    nursery = nursery_for(_tie_to_parent(), variables, errors.fileno())
-                    self._process = nursery.fork(arguments, forked, variables, errors.fileno(), talks=talks)
-                else:
-                    self._process = subprocess.Popen(
-                        [*_tie_to_parent(), *self._command],
-                        stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-                        stdout=subprocess.PIPE if talks else errors,
-                        stderr=errors,
-                        env=variables,
-                        start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
-                    )
-            except OSError as error:
-                words = f"; its log {log} {self._last_words()}" if log.stat().st_size else ""  # a nursery's
-                raise ProcessError(f"{name} cannot be started: {shortage(error) or error}{words}") from None
-        if self._process.stdout is not None:
-            os.set_blocking(self._process.stdout.fileno(), False)
+        self._prefix, self._forked, self._talks = [*inside, *program], forked, talks
+        self._variables = {**os.environ, **QUIET, **(environment or {})}
+        self._again: Sequence[str] | None = None  # arguments with which it is started again where it has ended
+        self._started_again: list[float] = []
+        with _open(log, "wb") as errors:
+            self._process = self._start(arguments, errors)
+
+    def _start(self, arguments: Sequence[str], errors: IO[bytes]) -> "subprocess.Popen[bytes] | Child":
+        """Raises: ProcessError. Args: errors: its log."""
+        self._command, self._buffer = [*self._prefix, *arguments], b""
+        process: subprocess.Popen[bytes] | Child
+        try:
+            if self._forked is not None:
+                nursery = nursery_for(_tie_to_parent(), self._variables, errors.fileno())
+                process = nursery.fork(arguments, self._forked, self._variables, errors.fileno(), talks=self._talks)
+            else:
+                process = subprocess.Popen(
+                    [*_tie_to_parent(), *self._command],
+                    stdin=subprocess.PIPE if self._talks else subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if self._talks else errors,
+                    stderr=errors,
+                    env=self._variables,
+                    start_new_session=True,  # Ctrl-C reaches only us: we end our children in order
+                )
+        except OSError as error:
+            words = f"; its log {self.log} {self._last_words()}" if self.log.stat().st_size else ""  # a nursery's
+            raise ProcessError(f"{self.name} cannot be started: {shortage(error) or error}{words}") from None
+        if process.stdout is not None:
+            os.set_blocking(process.stdout.fileno(), False)
+        return process
+
+    def may_start_again(self, arguments: Sequence[str]) -> None:
+        """From now on, where it ends by itself and that is noticed, starts it again, with these arguments.
+
+        After three times in a minute its end is an error, as it is of other processes.
+        """
+        self._again = arguments
+
+    def _has_ended(self) -> None:
+        """Starts it again. Raises: ProcessError: it may not be."""
+        now = time.monotonic()
+        lately = [at for at in self._started_again if now - at < AGAIN_WITHIN_S]
+        if self._again is None or self.is_over or len(lately) >= MOST_TIMES_AGAIN:
+            often = f"ended, and was started again {len(lately)} times in a minute before" if lately else "ended"
+            raise ProcessError(self._obituary(often))
+        self._started_again = [*lately, now]
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        say(f"sa-atp: {self.name} ended{_status(self._process.wait())}, and is started again: jobs go on")
+        with _open(self.log, "ab") as errors:
+            self._process = self._start(self._again, errors)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         self.say(json.dumps(message))
@@ -190,7 +220,7 @@ class Process:
         except BlockingIOError:
             return
         if not data:
-            raise ProcessError(self._obituary("ended"))
+            self._has_ended()
         self._buffer += data
 
     def fileno(self) -> int:
@@ -217,7 +247,10 @@ class Process:
     def check(self) -> None:
         """Raises: ProcessError: it has ended."""
         if self._process.poll() is not None:
-            raise ProcessError(self._obituary("ended"))
+            self._has_ended()
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
 
     def is_stopped(self) -> bool:
         """Whether it is stopped by SIGSTOP or a debugger, and may be continued."""
@@ -270,7 +303,7 @@ class Process:
 
     def _obituary(self, what: str) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0 if what == "ended" else 0.0)  # its status follows the end of its output
+            self._process.wait(1.0 if what.startswith("ended") else 0.0)  # its status follows the end of its output
         text = f"{self.name} {what}" + _status(self._process.poll())
         notes = [self.how_it_goes_on()] if self.is_stopped() else []
         notes += [f"no space is left in {self.log.parent}, the folder of its log"] if _is_full(self.log.parent) else []
@@ -392,10 +425,10 @@ def _is_full(folder: Path) -> bool:
     return found.f_bavail * found.f_frsize < FULL_BYTES
 
 
-def _open(log: Path) -> IO[bytes]:
+def _open(log: Path, mode: Literal["wb", "ab"]) -> IO[bytes]:
     """Raises: ProcessError."""
     try:
-        return log.open("wb")
+        return log.open(mode)
     except OSError as error:
         raise ProcessError(f"{log}: cannot be written: {error.strerror}") from None
 

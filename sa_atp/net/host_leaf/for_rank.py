@@ -71,6 +71,7 @@ def start_again(server: Address, ports: Ports) -> None:
     with meeting.only_one_starts(server) as may_start:
         is_starting = any(process.poll() is None for process in _started)
         if may_start and not is_starting:
+            say("sa-atp: the leaf on this host has ended, and is started again: sums go on")
             _started.append(_process(server, ports, subprocess.DEVNULL, subprocess.DEVNULL))
 
 

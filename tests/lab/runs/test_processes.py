@@ -50,6 +50,22 @@ def test_waiting_fails_if_a_needed_process_ends(group: Starter) -> None:
             waited_for.answer(LONG_S)
 
 
+def test_a_process_may_be_started_again_three_times(group: Starter, capfd: pytest.CaptureFixture[str]) -> None:
+    with Group(together=True) as together:
+        needed, waited_for = group.start(together, "needed"), group.start(together, "waited for")
+        needed.may_start_again(["-c", "import sys; print('last words', file=sys.stderr); sys.exit(7)"])
+        os.kill(pid_of(needed), signal.SIGKILL)
+        with pytest.raises(ProcessError, match=r"^needed ended, and was started again 3 times") as failed:
+            waited_for.answer(LONG_S)
+    assert " with status 7; command: " in str(failed.value)
+    assert str(failed.value).count("    last words") == 3
+    told = capfd.readouterr().err.splitlines()
+    assert told == [
+        "sa-atp: needed ended with status -9 (SIGKILL), and is started again: jobs go on",
+        *["sa-atp: needed ended with status 7, and is started again: jobs go on"] * 2,
+    ]
+
+
 def test_output_before_the_end_is_read(group: Starter) -> None:
     with Group(together=True) as together:
         group.start(together, "other")
@@ -154,7 +170,6 @@ class Assassin(Progress):
 @pytest.mark.parametrize(
     ("policy", "victim", "when", "named"),
     [
-        ("atp", "sa_atp switch", "repetition 1", "switch ended with status -9"),
         ("atp", "sa_atp ps", "step", "parameter server ended with status -9"),
         ("ssp", "sa_atp params", "repetition 1", "server of parameters ended with status -9"),
     ],
@@ -164,3 +179,11 @@ def test_a_service_that_dies_in_a_run_is_named(policy: str, victim: str, when: s
     plan = with_lanes(plan_files.parse(small_plan(run={"policies": [policy], "steps": 50, "backend": "local"}), "here"))
     with pytest.raises(ProcessError, match=named):
         local.run(plan, tmp_path, Assassin(victim, when))
+
+
+def test_a_switch_that_dies_in_a_run_is_started_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    plan = with_lanes(plan_files.parse(small_plan(run={"policies": ["atp"], "steps": 50, "backend": "local"}), "here"))
+    [run] = local.run(plan, tmp_path, Assassin("sa_atp switch", "repetition 1"))
+    assert run.sums_checked > 0
+    assert run.sums_wrong == 0
+    assert "sa-atp: switch ended with status -9 (SIGKILL), and is started again: jobs go on" in capfd.readouterr().err
