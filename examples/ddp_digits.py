@@ -3,7 +3,8 @@
     sa-atp up -- torchrun --nproc-per-node 4 examples/ddp_digits.py
 
 On several machines: start `sa-atp up --listen ADDRESS` on one, set what it prints on all, and start torchrun with
---nnodes, --rdzv-backend c10d and --rdzv-endpoint. With --checkpoint, torchrun's --max-restarts continues where a run was cut off.
+--nnodes, --rdzv-backend c10d and --rdzv-endpoint. With --checkpoint, torchrun's --max-restarts continues where a run was
+cut off.
 """
 
 import argparse
