@@ -113,7 +113,8 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         Raises: UserError: the environment does not name the parameter server.
         """
         _keep_out_of_compiled_code()
-        super().__init__(rank, size)  # type: ignore[call-arg]  # what the stubs show cannot be subclassed
+        place: Any = (rank, size)  # the stubs of PyTorch before 2.15 do not show this constructor
+        super().__init__(*place)
         self._gloo = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout)
         self._inner = dist.ProcessGroup(store, rank, size)
         for group in (self, self._inner):

@@ -118,7 +118,7 @@ def _collectives(rank: int, world_size: int) -> dict[str, Any]:
     objects: list[Any] = [None] * world_size
     dist.all_gather_object(objects, {"rank": rank})
     found["objects"] = objects
-    pair = dist.new_group([0, 1])
+    pair: Any = dist.new_group([0, 1])
     if rank < 2:
         tensor = mine.clone()
         dist.all_reduce(tensor, group=pair)

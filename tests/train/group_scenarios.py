@@ -76,7 +76,7 @@ def slow_rank(rank: int, world_size: int, *, timeout_s: float, how: str) -> dict
 
     Args: how: "init": by init_process_group's timeout; "new_group"; "set": by what has been set since.
     """
-    group = dist.group.WORLD
+    group: Any = dist.group.WORLD
     if how == "new_group":
         group = dist.new_group(list(range(world_size)), timeout=timedelta(seconds=timeout_s))
     dist.all_reduce(torch.ones(1000), group=group)

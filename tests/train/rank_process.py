@@ -47,7 +47,7 @@ def destroy_groups_patiently() -> None:
 
     destroy = dist.destroy_process_group
 
-    def patiently(group: dist.ProcessGroup | None = None) -> None:
+    def patiently(group: Any = None) -> None:
         time.sleep(GLOO_COMES_TO_REST_S)
         destroy(group)
         time.sleep(GLOO_COMES_TO_REST_S)
