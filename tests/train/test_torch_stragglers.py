@@ -12,7 +12,7 @@ from rank_pool import HERE
 from sa_atp.protocol.packets.lateness_messages import JobLateness
 
 LIMIT_S = 400.0
-SLOW_RANK, STEPS, SLEEP_S = 1, 10, 0.1
+SLOW_RANK, STEPS, SLEEP_S = 1, 25, 0.1
 
 
 def test_a_rank_that_sleeps_is_named(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from sa_atp.protocol.packets.message_fields import Checked, Count, Message, Rank
 MOST_WAITS = 16  # in a sign of life, which may have two long bitmaps as well
 LONGEST_WAIT_US = (1 << 32) - 1
 LONGEST_TOTAL_US = 1 << 50  # thirty years
-SLOW = 0.1  # a slow rank held up the others for this share of the time that they waited, or more
+SLOW = 0.1  # a slow rank held up the others for this share of the time that they waited, or more,
+COSTS = 0.01  # ... and for this share of the job's time
+LEAST_SUMS = 21  # of a job, the first among them, in which much is loaded: in fewer, chance decides who is late
 MOSTLY = 0.75  # an activity with this share of a rank's lateness is named alone
 
 ShortTime = Annotated[int, Meta(ge=0, le=LONGEST_WAIT_US)]
@@ -64,10 +66,24 @@ class JobLateness(Message, frozen=True, tag="lateness"):
     """Number of compared sums: those that all ranks have reported."""
     ranks: list[RankLateness] = field(default_factory=list)
     """The ranks, by their total delay, the longest first; the last are left out if the message has no room."""
+    lasted_us: Total = 0
+    """From the beginning of the job to the last report."""
+
+    @property
+    def is_long_enough(self) -> bool:
+        """Whether there are enough sums to say who was slow."""
+        return self.sums >= LEAST_SUMS
 
     @property
     def slow(self) -> list[RankLateness]:
-        """Ranks that held up the others for a tenth or more of the time that these waited, the worst first."""
+        """Ranks that held up the others for a tenth or more of the time that these waited, and cost the job a hundredth or
+        more of its time; the worst first. None, if there are too few sums to tell.
+        """
+        return [each for each in self._late if self.is_long_enough and each.late_us >= COSTS * self.lasted_us]
+
+    @property
+    def _late(self) -> list[RankLateness]:
+        """Ranks that held up the others for a tenth or more of the time that these waited."""
         waited_us = sum(each.waited_us for each in self.ranks)
         others = max(1, len(self.ranks) - 1)
         return [each for each in self.ranks if each.late_us > SLOW * (waited_us - each.waited_us) / others]
@@ -77,6 +93,8 @@ class JobLateness(Message, frozen=True, tag="lateness"):
         """The slow ranks in a sentence."""
         if not self.sums:
             return "nothing is known of who was slow"
+        if not self.slow and (self._late or not self.is_long_enough):
+            return "nobody was slow for long enough to tell"
         if not self.slow:
             return f"nobody was slow: no rank held up the others for {SLOW:.0%} of the time that they waited"
         return "; ".join(

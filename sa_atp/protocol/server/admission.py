@@ -219,6 +219,7 @@ class Admission:
             return
         job.attach(None if leaves is None else tuple(frozenset(leaf) for leaf in leaves))
         job.state = State.RUNNING
+        job.lateness.begin(now_us)
         job.log(Installed(job.epoch, None if job.leaves is None else [sorted(leaf) for leaf in job.leaves]))
         job.refusal = None
         for member in job.members.values():

@@ -29,11 +29,17 @@ class Lateness:
         self._world_size = world_size
         self._told: dict[int, dict[int, Wait]] = {}  # by operation: the waits that ranks have reported
         self._sums = 0
+        self._begun_us = self._last_us = 0
         self._totals = [_Totals() for _ in range(world_size)]
 
-    def take(self, rank: int, waits: Iterable[Wait]) -> None:
+    def begin(self, now_us: int) -> None:
+        """The job runs from now on."""
+        self._begun_us = now_us
+
+    def take(self, rank: int, waits: Iterable[Wait], now_us: int) -> None:
         """Takes a rank's report of its waits. A sum is compared when all ranks have reported it."""
         for wait in waits:
+            self._last_us = now_us
             told = self._told.setdefault(wait.operation, {})
             told.setdefault(rank, wait)
             if len(told) == self._world_size:
@@ -69,7 +75,8 @@ class Lateness:
         if not self._sums:
             return JobLateness()
         order = sorted(range(self._world_size), key=lambda rank: (-self._totals[rank].late_us, rank))
-        return JobLateness(sums=self._sums, ranks=[self._of(rank) for rank in order])
+        lasted_us = min(max(0, self._last_us - self._begun_us), LONGEST_TOTAL_US)
+        return JobLateness(sums=self._sums, ranks=[self._of(rank) for rank in order], lasted_us=lasted_us)
 
     def _of(self, rank: int) -> RankLateness:
         t = self._totals[rank]

@@ -294,7 +294,7 @@ class ParameterServer:
         if (sign.given | (sign.held or 0)) & ~job.fan_in:
             raise MalformedError("given or held has contributions that the job does not have")
         job_status.note_sign_of_life(member, sign, now_us)
-        job.lateness.take(member.rank, sign.waits)
+        job.lateness.take(member.rank, sign.waits, now_us)
         disagreement = job.check_position(member, sign)
         if disagreement is not None:
             self._fail(job, "mismatch", *disagreement)
