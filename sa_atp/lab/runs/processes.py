@@ -23,6 +23,7 @@ from typing import IO, Any, Literal, Self
 from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
 from sa_atp.basics.waiting import SILENCE_VARIABLE
+from sa_atp.basics.words import plural
 from sa_atp.lab.runs.nursery import Child, nursery_for
 
 END_TIMEOUT_S = 5.0
@@ -135,11 +136,10 @@ class Process:
     def _has_ended(self) -> None:
         """Starts it again. Raises: ProcessError: it may not be."""
         now = time.monotonic()
-        lately = [at for at in self._started_again if now - at < AGAIN_WITHIN_S]
-        if self._again is None or self.is_over or len(lately) >= MOST_TIMES_AGAIN:
-            often = f"ended, and was started again {len(lately)} times in a minute before" if lately else "ended"
-            raise ProcessError(self._obituary(often))
-        self._started_again = [*lately, now]
+        self._started_again = [at for at in self._started_again if now - at < AGAIN_WITHIN_S]
+        if self._again is None or self.is_over or len(self._started_again) >= MOST_TIMES_AGAIN:
+            raise ProcessError(self._obituary("ended"))
+        self._started_again.append(now)
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
@@ -303,9 +303,11 @@ class Process:
 
     def _obituary(self, what: str) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(1.0 if what.startswith("ended") else 0.0)  # its status follows the end of its output
+            self._process.wait(1.0 if what == "ended" else 0.0)  # its status follows the end of its output
         text = f"{self.name} {what}" + _status(self._process.poll())
         notes = [self.how_it_goes_on()] if self.is_stopped() else []
+        often = len(self._started_again)
+        notes += [f"it was started again {plural(often, 'time')} in the minute before"] if often else []
         notes += [f"no space is left in {self.log.parent}, the folder of its log"] if _is_full(self.log.parent) else []
         return "; ".join(
             [text, *notes, f"command: {' '.join(self._command)}", f"its log {self.log} {self._last_words()}"]
