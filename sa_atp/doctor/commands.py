@@ -16,10 +16,8 @@ _MININET = (
     "ip",
     "tc",
     "ifconfig",
-    "namespaces",
-    "veth",
     "packet sockets",
-    "htb",
+    "mininet nodes",
 )
 
 DEMO = "sa-atp run demo (--backend local)"

@@ -11,6 +11,7 @@ from sa_atp.basics import needs
 from sa_atp.basics.errors import OF_MEMORY, USUAL_OPEN_FILES, limit_of
 from sa_atp.basics.words import join
 from sa_atp.doctor.finding import Finding, attempt
+from sa_atp.lab.backends.mininet import trial
 from sa_atp.net.sockets import namespace
 from sa_atp.net.sockets.udp import BUFFER_BYTES, SO_RCVBUFFORCE, SOL_UDP, UDP_GRO, UDP_SEGMENT
 
@@ -23,7 +24,22 @@ LEAST_FILES, LEAST_PROCESSES, LEAST_MEMORY_BYTES = 64, 100, 3_000_000_000  # wit
 
 def findings() -> list[Callable[[], Finding]]:
     """The probes, in the order of the report."""
-    return [kernel, cpus, limits, root, loopback, gso, gro, buffers, packet_sockets, namespaces, veth, htb, netem]
+    return [
+        kernel,
+        cpus,
+        limits,
+        root,
+        loopback,
+        gso,
+        gro,
+        buffers,
+        packet_sockets,
+        namespaces,
+        veth,
+        htb,
+        netem,
+        mininet_nodes,
+    ]
 
 
 def kernel() -> Finding:
@@ -161,3 +177,14 @@ def netem() -> Finding:
     return _in_namespace(
         "netem", "modprobe sch_netem", "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"
     )
+
+
+def mininet_nodes() -> Finding:
+    """A node and a link, as Mininet makes them: its helper enters more than a network namespace."""
+    name = "mininet nodes"
+    if os.geteuid() != 0:
+        return Finding(name=name, ok=False, detail="an ordinary user cannot make them", how=ROOT)
+    if missing := [each for each in ("mnexec", "ip", "tc") if needs.find(each) is None]:
+        return Finding(name=name, ok=False, detail=f"not on PATH: {join(missing)}", how=needs.PROGRAMS[missing[0]].how)
+    found = trial.problem()
+    return Finding(name=name, ok=not found, detail=found or "two, a link between them, and its queues")

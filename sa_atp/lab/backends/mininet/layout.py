@@ -23,6 +23,12 @@ MOST_PORT = DROP_PORT - 1  # largest port number of a switch
 HOST_NAME_LETTERS = 15 - len("-eth0")
 SWITCH_NAME_LETTERS = 15 - len(f"-eth{MOST_PORT}")
 LEAST_DELAY_US = 50
+# A queue shorter than a few super-packets would drop them whole, again and again.
+LEAST_QUEUE_OF_SUPER_PACKETS = 200
+# A shaper passes a super-packet as a whole when its first byte may be sent, so its last datagram arrives too early by the
+# transmission time of the whole.
+SUPER_PACKET_BITS = 8 * 65536
+LONGEST_SUPER_PACKET_S = 0.006
 # UDP and TCP ports of background traffic, by which links classify it: 5200 to 5215
 BACKGROUND_PORTS, BACKGROUND_MASK = 5200, 0xFFF0
 
@@ -49,6 +55,18 @@ class LinkQuality:
     def needs_emulation(self) -> bool:
         """Whether the link needs emulation beyond a rate: a veth and two processes have a small delay anyway."""
         return bool(self.delay_us >= LEAST_DELAY_US or self.jitter_us or self.loss or self.duplicate or self.reorder)
+
+    @property
+    def takes_super_packets(self) -> bool:
+        """Whether several datagrams may cross the link as one packet."""
+        is_fast = self.rate_mbps is None or self.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S >= SUPER_PACKET_BITS
+        return is_fast and self.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS
+
+    def queues(self, *, joins: bool) -> tuple[str, ...]:
+        """The kinds of queues at its ends (links.py). Args: joins: whether the switches take super-packets."""
+        if self.rate_mbps is None:
+            return ()
+        return ("htb", "bfifo") if joins and self.takes_super_packets else ("htb", "tbf", "pfifo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,6 +136,10 @@ class NetworkLayout:
         """(port, neighbour) of every link of a node."""
         found = [(c.port, c.other) for c in self.cables if c.node == node]
         return found + [(c.other_port, c.node) for c in self.cables if c.other == node]
+
+    def queues(self, *, joins: bool) -> tuple[str, ...]:
+        """The kinds of queues of its links. Args: as those of LinkQuality.queues."""
+        return tuple(dict.fromkeys(kind for cable in self.cables for kind in cable.quality.queues(joins=joins)))
 
     def workers(self, job: int = 0) -> list[HostNode]:
         """The workers of a job, by rank."""

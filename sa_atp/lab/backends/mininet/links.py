@@ -10,19 +10,12 @@ datagrams of one flow may cross a link as one super-packet. TCP senders segment 
 from contextlib import closing
 from typing import Any
 
-from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab.backends.mininet.api import Intf
 from sa_atp.lab.backends.mininet.layout import BACKGROUND_MASK, BACKGROUND_PORTS, LinkQuality
 from sa_atp.net.sockets import ethtool
 
 OFFLOADS = ("rx", "tx", "sg", "tso", "gso", "gro")
 SUPER_PACKETS = ("tx", "sg", "tx-udp-segmentation")  # offloads for several datagrams in one packet
-# A queue shorter than a few super-packets would drop them whole, again and again.
-LEAST_QUEUE_OF_SUPER_PACKETS = 200
-# A shaper passes a super-packet as a whole when its first byte may be sent, so its last datagram arrives too early by the
-# transmission time of the whole.
-SUPER_PACKET_BITS = 8 * 65536
-LONGEST_SUPER_PACKET_S = 0.006
 CUTTERS, CUTTER_RATE = 100, "10gbit"  # a token bucket that segments super-packets, at a rate that never limits
 ETHERNET_BYTES = 14
 QUANTUM_EXTRA_BYTES = 86  # bytes beyond a frame that a class may send per turn
@@ -47,7 +40,7 @@ class LinkPort(Intf):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Called by Mininet once the interface is in its namespace. Raises: SaAtpError: a tool fails."""
         result: dict[str, Any] = super().config(**params)
-        self.joins = joins and (quality is None or _takes_super_packets(quality))
+        self.joins = joins and (quality is None or quality.takes_super_packets)
         wanted = dict.fromkeys(OFFLOADS, False)
         if self.joins:
             wanted.update(dict.fromkeys(SUPER_PACKETS, True))
@@ -101,11 +94,4 @@ class LinkPort(Intf):  # type: ignore[misc]
         self._run("tc", "qdisc", "add", "dev", self.name, "parent", parent, *what)
 
     def _run(self, *command: str) -> None:
-        out, err, status = self.node.pexec(list(command))
-        if status != 0:
-            raise SaAtpError(f"{' '.join(command)} (in {self.node.name}): {(err or out).strip()}")
-
-
-def _takes_super_packets(quality: LinkQuality) -> bool:
-    is_fast = quality.rate_mbps is None or quality.rate_mbps * 1e6 * LONGEST_SUPER_PACKET_S >= SUPER_PACKET_BITS
-    return is_fast and quality.queue_packets >= LEAST_QUEUE_OF_SUPER_PACKETS
+        self.node.run(*command)

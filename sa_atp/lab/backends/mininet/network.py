@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import cleaning, parts
 from sa_atp.lab.backends.mininet.layout import NEIGHBOURS, NetworkLayout
 from sa_atp.lab.runs.processes import Group, Process
@@ -74,7 +74,7 @@ class MininetNetwork:
         self.streams = 0  # number of background streams
         self._net: Any = None
         layout.check("topology")
-        parts.require(switch=switch)
+        parts.require(layout, switch=switch)
         if switch == "bmv2" and any(cable.quality.needs_emulation for cable in layout.cables) and not parts.has_netem():
             raise UserError(
                 "delay, jitter, loss, duplication and reordering: BMv2 cannot emulate them, and this kernel has no netem: "
@@ -104,7 +104,7 @@ class MininetNetwork:
     def _build(self) -> None:
         from sa_atp.lab.backends.mininet.api import Link, Mininet
         from sa_atp.lab.backends.mininet.links import LinkPort
-        from sa_atp.lab.backends.mininet.nodes import SWITCHES, PlainHost
+        from sa_atp.lab.backends.mininet.nodes import SWITCHES, PlainHost, limited
 
         self.logs.mkdir(parents=True, exist_ok=True)
         # paths of Unix sockets have to be short, and those of results may be long
@@ -134,13 +134,16 @@ class MininetNetwork:
                 waiting=self.group.waiting,
                 **({"options": impairments(self.layout, switch, self.seed)} if self.switch == "embedded" else {}),
             )
-        joins = self.switch == "embedded" and parts.has_super_packets()
+        joins = parts.joins(self.switch)
         for cable in self.layout.cables:
-            net.addLink(
-                cable.node, cable.other, port1=cable.port, port2=cable.other_port,
-                params1={"quality": cable.quality, "joins": joins},
-                params2={"quality": replace(cable.quality, own_share=1.0), "joins": joins},
-            )  # fmt: skip
+            with limited(f"the link of {cable.node} and {cable.other}", [*net.hosts, *net.switches]):
+                net.addLink(
+                    cable.node, cable.other, port1=cable.port, port2=cable.other_port,
+                    params1={"quality": cable.quality, "joins": joins},
+                    params2={"quality": replace(cable.quality, own_share=1.0), "joins": joins},
+                )  # fmt: skip
+        with limited("the network", [*net.hosts, *net.switches]):
+            net.build()
         net.start()
 
     def _stop(self) -> None:
@@ -247,9 +250,7 @@ class MininetNetwork:
 
 def _sent_bytes(node: Any, interface: str) -> int:
     """Bytes that an interface has sent, with all headers, those of the segments of super-packets included."""
-    out, err, status = node.pexec(["tc", "-statistics", "-json", "qdisc", "show", "dev", interface, "root"])
-    if status != 0:
-        raise SaAtpError(f"{node.name}: tc cannot read the counters of {interface}: {err.strip()}")
+    out = node.run("tc", "-statistics", "-json", "qdisc", "show", "dev", interface, "root")
     return sum(int(each["bytes"]) for each in json.loads(out) if each.get("root"))
 
 

@@ -10,12 +10,14 @@ Both switches take the same parameters and serve P4Runtime; `sa-atp ps` or `sa-a
 """
 
 import contextlib
+import os
+import subprocess
 import sys
 import tempfile
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -31,20 +33,110 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.switches.control.connection import GrpcConnection
 from sa_atp.switches.control.errors import Unreachable
 
+NODE_TIMEOUT_S = 60.0  # for each part of a network
+END_S = 5.0
 READY_TIMEOUT_S = 120.0  # the first start of the embedded target compiles the program
 ASK_EVERY_S = 1.0
 WARNS = ": dropping "  # in a line of a switch's log, see net/drops.py
 
 
+class ShellEndedError(SaAtpError):
+    """The shell of a node has ended."""
+
+
+@contextlib.contextmanager
+def limited(what: str, nodes: Sequence["NamespaceNode"]) -> Iterator[None]:
+    """Ends the shells of nodes if a block takes too long, so that it does not wait for them for ever.
+
+    Raises: SaAtpError: it took too long.
+    """
+    is_late = threading.Event()
+
+    def give_up() -> None:
+        is_late.set()
+        for node in nodes:
+            if node.shell is not None:
+                node.shell.kill()
+
+    timer = threading.Timer(NODE_TIMEOUT_S, give_up)
+    timer.start()
+    try:
+        yield
+    except ShellEndedError as error:
+        if is_late.is_set():
+            raise SaAtpError(f"{what} was not built in {NODE_TIMEOUT_S:.0f} s") from None
+        raise error
+    finally:
+        timer.cancel()
+
+
 class NamespaceNode:
-    """Base of hosts and switches."""
+    """Base of hosts and switches. Mixed into a class of Mininet's, it keeps that from waiting for ever for its shell."""
 
     name: str
     pid: int
+    shell: "subprocess.Popen[bytes] | None"
+    slave: int
+    _said = ""  # what its shell wrote last
 
     def inside(self) -> list[str]:
         """The prefix of a command that runs it in this node's namespace."""
         return ["mnexec", "-a", str(self.pid)]
+
+    def run(self, *command: str) -> str:
+        """Runs a command in this node's namespace. Returns: its output. Raises: SaAtpError: it fails, or does not end."""
+        try:
+            done = subprocess.run(
+                [*NamespaceNode.inside(self), *command],
+                capture_output=True, text=True, errors="replace", timeout=NODE_TIMEOUT_S, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise SaAtpError(f"{' '.join(command)} (in {self.name}): no end in {NODE_TIMEOUT_S:.0f} s") from None
+        if done.returncode != 0:
+            raise SaAtpError(f"{' '.join(command)} (in {self.name}): {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    # --- Mininet's calls ----------------------------------------------------------------------------------------------
+
+    def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
+        """Raises: SaAtpError: the shell ends, or says nothing."""
+        with limited(self.name, [self]):
+            try:
+                super().startShell(mnopts)  # type: ignore[misc]
+            except ShellEndedError:
+                assert self.shell is not None
+                self.shell.kill()
+                self.shell.wait(END_S)  # Mininet would signal a group of processes that may not exist
+                self.terminate()
+                raise
+
+    def _popen(self, command: Sequence[str], **params: Any) -> Any:
+        process = super()._popen(command, **params)  # type: ignore[misc]
+        if self.slave is not None and params.get("stdin") == self.slave:
+            # As long as this process has the shell's end of the terminal open, too, nobody hears that the shell has ended.
+            os.close(self.slave)
+            self.slave = os.open(os.devnull, os.O_RDONLY)  # Mininet closes it
+        return process
+
+    def read(self, size: int = 1024) -> str:
+        """Raises: ShellEndedError."""
+        try:
+            self._said = super().read(size)  # type: ignore[misc]
+        except OSError:
+            said = f": {' '.join(self._said.split())}" if self._said.strip() else ""
+            raise ShellEndedError(f"the shell of {self.name} has ended{said}") from None
+        return self._said
+
+    def terminate(self) -> None:
+        shell = self.shell
+        self.waitExited = False  # Mininet would wait for ever for a shell that is stopped
+        super().terminate()  # type: ignore[misc]
+        if shell is not None:
+            try:
+                shell.wait(END_S)
+            except subprocess.TimeoutExpired:
+                shell.kill()
+                shell.wait()
 
 
 class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]

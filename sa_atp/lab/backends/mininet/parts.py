@@ -7,6 +7,8 @@ from functools import cache
 
 from sa_atp.basics import needs
 from sa_atp.basics.errors import MissingPartError
+from sa_atp.lab.backends.mininet import trial
+from sa_atp.lab.backends.mininet.layout import NetworkLayout
 from sa_atp.net.sockets import namespace
 
 PROGRAMS = ("mnexec", "ip", "tc", "ifconfig")
@@ -14,16 +16,14 @@ TRAFFIC = ("iperf3",)
 BMV2 = "simple_switch_grpc"
 
 
-def require(*, switch: str = "embedded", traffic: bool = False) -> None:
-    """Checks the requirements. Args: traffic: whether background traffic is used. Raises: MissingPartError."""
+def require(layout: NetworkLayout, *, switch: str = "embedded", traffic: bool = False) -> None:
+    """Checks the requirements of a network. Args: traffic: whether background traffic is used. Raises: MissingPartError."""
     if os.geteuid() != 0:
         raise MissingPartError("Mininet makes network namespaces: run it as root (sudo), or use --backend local")
     needs.require("Mininet runs need", *PROGRAMS, *(TRAFFIC if traffic else ()))
     needs.require_modules("Mininet runs need the Python module", "mininet")
-    if not _can("true"):
-        raise MissingPartError(
-            "the kernel refuses a new network namespace: Mininet runs need a machine that allows them"
-        )
+    if found := _problem(layout.queues(joins=joins(switch))):
+        raise MissingPartError(f"Mininet cannot build this network here: {found}")
     if switch == "bmv2" and needs.find(BMV2) is None:
         raise MissingPartError(
             f"BMv2 is not installed: {BMV2} is neither on PATH nor in $SA_ATP_BMV2 (p4lang's packages or images have it); "
@@ -37,11 +37,15 @@ def has_netem() -> bool:
     return _can("sh", "-c", "ip link set lo up && tc qdisc add dev lo root netem delay 1ms")
 
 
-@cache
-def has_super_packets() -> bool:
-    """Whether packet sockets support super-packets of several datagrams (see net/sockets/offload.py): Linux 6.2."""
+def joins(switch: str) -> bool:
+    """Whether a switch takes super-packets of several datagrams (see net/sockets/offload.py): BMv2 does not, and packet
+    sockets since Linux 6.2.
+    """
     numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 2)
+    return switch == "embedded" and numbers is not None and (int(numbers[1]), int(numbers[2])) >= (6, 2)
+
+
+_problem = cache(trial.problem)  # a plan is checked before its network is built
 
 
 def _can(*command: str) -> bool:

@@ -37,7 +37,8 @@ def check(plan: Plan, plan_path: Path) -> NetworkLayout:
     layout = topologies.of_plan(
         plan, plan_path.parent
     )  # first, because mistakes in a file do not depend on the machine
-    parts.require(switch=plan.switch.program, traffic=plan.traffic.is_wanted or plan.straggler.by == "congestion")
+    has_traffic = plan.traffic.is_wanted or plan.straggler.by == "congestion"
+    parts.require(layout, switch=plan.switch.program, traffic=has_traffic)
     return layout
 
 
