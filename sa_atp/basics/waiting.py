@@ -1,10 +1,13 @@
-"""Says what a command waits for, before nothing has been said for five seconds: in lines on standard error."""
+"""Says what a command waits for, before nothing has been said for five seconds: in lines on standard error. While the same
+thing is waited for, it is said again after 10, 30 and 60 s, and each further minute.
+"""
 
 import contextlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from sa_atp.basics import terminal
 
@@ -21,6 +24,32 @@ def _silence_s() -> float:
 
 SILENCE_S = _silence_s()
 LOOK_EVERY_S = 0.25
+SAID_AGAIN_S = (10.0, 30.0, 60.0)  # since a wait began
+THEN_EVERY_S = 60.0
+
+
+def said_next_s(taken_s: float) -> float:
+    """When a wait that has taken so long is said again, in seconds since it began."""
+    later = (at_s for at_s in SAID_AGAIN_S if at_s > taken_s)
+    return next(later, (taken_s // THEN_EVERY_S + 1) * THEN_EVERY_S)
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A thing that is waited for."""
+
+    tell: Callable[[], None]
+    begun: float
+    due_s: float = 0.0
+    """When it is said, in seconds since it began, if nothing else has been said just before."""
+
+    def begin_again(self) -> None:
+        """Notes that something else is waited for from now on, which was said."""
+        self.begun, self.due_s = time.monotonic(), said_next_s(0.0)
+
+    @property
+    def taken_s(self) -> float:
+        return time.monotonic() - self.begun
 
 
 class _Waits:
@@ -28,7 +57,7 @@ class _Waits:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.entries: list[Callable[[], None]] = []
+        self.entries: list[Wait] = []
         self.said_at = time.monotonic()
         self.is_looking = False
 
@@ -39,13 +68,16 @@ class _Waits:
                 if not self.entries:
                     self.is_looking = False
                     return
-                now, tell = time.monotonic(), self.entries[-1]
-                is_due = now - self.said_at >= SILENCE_S
-                if is_due:
-                    self.said_at = now
-            if is_due:
-                with contextlib.suppress(OSError, ValueError):  # standard error is closed
-                    tell()
+                self.tell()
+
+    def tell(self) -> None:
+        """Says the newest entry, if that is due."""
+        now, wait = time.monotonic(), self.entries[-1]
+        if now - self.said_at >= SILENCE_S and now - wait.begun >= wait.due_s:
+            self.said_at = now
+            with contextlib.suppress(OSError, ValueError):  # standard error is closed
+                wait.tell()
+            wait.due_s = said_next_s(now - wait.begun)
 
 
 _waits = _Waits()
@@ -57,21 +89,21 @@ def said() -> None:
 
 
 @contextlib.contextmanager
-def told(tell: Callable[[], None]) -> Iterator[None]:
+def told(tell: Callable[[], None]) -> Iterator[Wait]:
     """Calls `tell` from time to time, in another thread, while a block runs and the terminal is otherwise silent."""
-    waits = _waits
+    waits, wait = _waits, Wait(tell, time.monotonic())
     with waits.lock:
         if not waits.entries:
             said()  # not for one within another, else many short ones would be a long silence
-        waits.entries.append(tell)
+        waits.entries.append(wait)
         if not waits.is_looking:
             waits.is_looking = True
             threading.Thread(target=waits.look, name="waiting", daemon=True).start()
     try:
-        yield
+        yield wait
     finally:
-        with waits.lock:
-            waits.entries.remove(tell)
+        with waits.lock:  # and so not while it is said
+            waits.entries.remove(wait)
 
 
 @contextlib.contextmanager
@@ -82,13 +114,17 @@ def nothing_waited_for() -> Iterator[None]:
         said()  # what follows has only begun
 
 
-def waiting(what: str, command: str = "sa-atp") -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def waiting(what: str, command: str = "sa-atp") -> Iterator[Wait]:
     """Says `what` and for how long it has taken, while a block runs for more than some seconds."""
-    begun = time.monotonic()
-    return told(lambda: terminal.say(f"{command}: {what}, {time.monotonic() - begun:.0f} s so far"))
+    with told(lambda: terminal.say(f"{command}: {what}, {wait.taken_s:.0f} s so far")) as wait:
+        yield wait
 
 
-def announced(what: str, command: str) -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def announced(what: str, command: str) -> Iterator[None]:
     """Says `what` now, and as `waiting` does while a block runs."""
     terminal.say(f"{command}: {what}")
-    return waiting(what, command)
+    with waiting(what, command) as wait:
+        wait.begin_again()
+        yield

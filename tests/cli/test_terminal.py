@@ -1,7 +1,6 @@
 """Commands on terminals that are narrow, ASCII only, closed or full, and Ctrl-C."""
 
 import io
-import itertools
 import os
 import platform
 import re
@@ -9,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -53,35 +53,42 @@ def capture(tmp_path: Path) -> Path:
 # --- progress -------------------------------------------------------------------------------------------------------------
 
 
-def said_in_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What is said when any silence is too long."""
-    found = ""
-    with monkeypatch.context() as patched:
-        patched.setattr(waiting, "SILENCE_S", 0.0)
-        for _ in range(200):
-            found += capsys.readouterr().err
-            if found.endswith("\n"):
-                break
-            time.sleep(0.1)
-    return found.splitlines()
+Clock = Callable[[int], list[str]]
 
 
-def test_steps_are_said_in_lines_where_there_is_no_terminal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Clock:
+    """Lets time pass, second by second, up to a time. Returns: what is said until then, but for times in brackets."""
+    now = 0
+
+    def said_until(end: int) -> list[str]:
+        nonlocal now
+        for second in range(now + 1, end + 1):
+            now = second
+            with waiting._waits.lock:
+                if waiting._waits.entries:
+                    waiting._waits.tell()
+        return [line.rpartition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+
+    for module in (waiting, _progress):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: float(now), sleep=time.sleep))
+    monkeypatch.setattr(waiting, "SILENCE_S", 4.0)
+    return said_until
+
+
+def test_a_stage_is_said_once_and_then_after_10_30_and_60_s_and_each_minute(clock: Clock) -> None:
+    """In lines, where there is no terminal."""
     long = "waiting for " + "a process with a long name " * 10
     with _progress.TerminalProgress() as progress:
         progress(long)
         progress.steps(2, 40)
         progress.steps(3, 40)
-        assert capsys.readouterr().err.partition("] ")[2] == f"{long}\n"
-        lines = said_in_silence(monkeypatch, capsys)
+        assert clock(9) == [long]
+        taken = [10, 30, 60, 120, 180]
+        assert clock(200) == [f"{long}, {s} s so far, 3 of 40 steps, {s / 3 * 37 / 60:.0f} min left" for s in taken]
         progress("another stage")
         progress.steps(4, 10, "runs")
-        capsys.readouterr()
-        later = said_in_silence(monkeypatch, capsys)
-    assert re.fullmatch(re.escape(long) + r", 3 of 40 steps, \d+ (s|min) left", lines[0].partition("] ")[2])
-    assert re.fullmatch(r"another stage, 4 of 10 runs, \d+ s left", later[-1].partition("] ")[2])
+        assert clock(215) == ["another stage", "another stage, 10 s so far, 4 of 10 runs, 15 s left"]
 
 
 def test_steps_are_said_in_lines_on_a_terminal_that_cannot_draw_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,46 +105,45 @@ def test_steps_are_said_in_lines_on_a_terminal_that_cannot_draw_a_bar(monkeypatc
         assert re.fullmatch(said, shown.getvalue(), re.DOTALL)
 
 
-def test_a_command_says_what_takes_long(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_says_what_takes_long(clock: Clock) -> None:
     with waiting.waiting("compiling"):
+        assert clock(3) == []
         with waiting.waiting("compiling a part"):
-            assert re.match(r"sa-atp: compiling a part, \d+ s so far", said_in_silence(monkeypatch, capsys)[0])
-        assert re.match(r"sa-atp: compiling, \d+ s so far", said_in_silence(monkeypatch, capsys)[0])
-    capsys.readouterr()
-    monkeypatch.setattr(waiting, "SILENCE_S", 0.0)
-    time.sleep(3 * waiting.LOOK_EVERY_S)
-    assert capsys.readouterr().err == ""  # nothing is waited for
+            assert clock(20) == [f"sa-atp: compiling a part, {s} s so far" for s in (1, 10)]
+        assert clock(33) == [f"sa-atp: compiling, {s} s so far" for s in (21, 30)]
+    assert clock(300) == []  # nothing is waited for
 
 
-def test_many_short_waits_are_no_silence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_announced_is_not_said_again_at_once(clock: Clock) -> None:
+    with waiting.announced("compiling", "sa-atp ps"):
+        assert clock(12) == ["sa-atp ps: compiling", "sa-atp ps: compiling, 10 s so far"]
+
+
+def test_many_short_waits_are_no_silence_and_what_others_say_is_none(clock: Clock) -> None:
     with waiting.waiting("compiling"):
-        begun = waiting._waits.said_at
-        with waiting.waiting("compiling a part"):
-            pass
-        assert waiting._waits.said_at == begun
+        for end in range(1, 9):
+            with waiting.waiting("compiling a part"):
+                said = clock(end)
+            assert said == (["sa-atp: compiling a part, 1 s so far"] if end in (4, 8) else [])
+        waiting.said()
+        assert clock(11) == []
+        assert clock(12) == ["sa-atp: compiling, 12 s so far"]
         with waiting.nothing_waited_for():
-            monkeypatch.setattr(waiting, "SILENCE_S", 0.0)
-            time.sleep(3 * waiting.LOOK_EVERY_S)
-            assert capsys.readouterr().err == ""
-            monkeypatch.undo()
-        assert waiting._waits.said_at > begun  # what follows has only begun
+            assert clock(70) == []
+        assert clock(73) == []  # what follows has only begun
+        assert clock(74) == ["sa-atp: compiling, 74 s so far"]
 
 
-def test_silence_is_as_short_in_a_command_that_runs_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    waits, now, told = waiting._Waits(), [0.0], [0.0]
-
-    def sleep(seconds: float) -> None:
-        now[0] += seconds
-        if now[0] > 1000:
-            waits.entries.clear()
-
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    monkeypatch.setattr(waiting, "SILENCE_S", 4.0)
-    waits.said_at = 0.0
-    waits.entries.append(lambda: told.append(now[0]))
-    waits.look()
-    assert told[-1] > 990
-    assert max(later - at for at, later in itertools.pairwise(told)) < 5
+def test_a_thread_says_it_as_long_as_something_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "SILENCE_S", 0.0)
+    said = ""
+    with waiting.waiting("compiling"):
+        while not said.endswith("\n"):
+            said += capsys.readouterr().err
+            time.sleep(0.1)
+    assert re.fullmatch(r"sa-atp: compiling, \d+ s so far\n", said)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------------------

@@ -51,11 +51,15 @@ class TerminalProgress(Progress):
         self._task: int | None = None
         self._stage, self._began, self._done = "starting", self._start, (0, 0, "")
         self._open = contextlib.ExitStack()
+        self._wait: waiting.Wait | None = None  # for the stage
 
     def __enter__(self) -> Self:
         if self._has_bar:
             self._bar.start()
-        self._open.enter_context(waiting.nothing_waited_for() if self._has_bar else waiting.told(self._tell))
+        if self._has_bar:
+            self._open.enter_context(waiting.nothing_waited_for())
+        else:
+            self._wait = self._open.enter_context(waiting.told(self._tell))
         return self
 
     def __exit__(
@@ -67,15 +71,18 @@ class TerminalProgress(Progress):
 
     def __call__(self, stage: str) -> None:
         self._stage, self._began, self._done = stage, time.monotonic(), (0, 0, "")
+        if self._wait is not None:
+            self._wait.begin_again()
         with contextlib.suppress(OSError):  # a closed standard error does not end a run
             self._say(stage)
 
     def _tell(self) -> None:
-        """Says where the stage is: steps, and the time left at the pace so far."""
+        """Says where the stage is: the time that it has taken, steps, and the time left at the pace so far."""
         done, of, unit = self._done
-        pace = f", {done} of {of} {unit}" if of else ""
+        taken_s = time.monotonic() - self._began
+        pace = f", {taken_s:.0f} s so far" + (f", {done} of {of} {unit}" if of else "")
         if 0 < done < of:
-            left_s = (time.monotonic() - self._began) / done * (of - done)
+            left_s = taken_s / done * (of - done)
             pace += f", {left_s / 60:.0f} min left" if left_s >= 100 else f", {left_s:.0f} s left"
         self._say(f"{self._stage}{pace}")
 

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, Self
 
 from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
-from sa_atp.basics.waiting import SILENCE_VARIABLE
+from sa_atp.basics.waiting import SILENCE_VARIABLE, told
 from sa_atp.basics.words import plural
 from sa_atp.lab.runs.nursery import Child, nursery_for
 
@@ -31,10 +31,8 @@ LOOK_S = 0.5  # interval of the check on needed processes
 STOPPED_S = 5.0  # a process that is stopped for longer is reported
 FULL_BYTES = 4096  # with less free space, a log may be truncated
 LOG_TAIL_LINES = 20
-TICK_S, TELL_EVERY_S = (
-    0.5,
-    4.0,
-)  # interval of notices on the process that we wait for: five seconds at most, with a tick
+TICK_S = 0.5
+SHARE_EVERY_S = 4.0  # over which a process's share of a core is measured
 MOST_TIMES_AGAIN, AGAIN_WITHIN_S = 3, 60.0  # so often a process that may be started again is, within so long
 LEAST_SHARE = 0.1  # a process that uses more of a core is computing
 MOST_TIMES = 10  # a timeout, while it counts in CPU time
@@ -47,17 +45,24 @@ class ProcessError(SaAtpError):
 
 
 class Waiting:
-    """Reports every few seconds which process we wait for, and what it is doing."""
+    """Reports from time to time which process we wait for, and what it is doing."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._told = time.monotonic()
 
-    def on(self, process: "Process") -> None:
-        """Called repeatedly while we wait for a process."""
-        if time.monotonic() - self._told >= TELL_EVERY_S:
-            self._tell(f"waiting for {process.name}: {process.doing or 'it is starting'}")
-            self._told = time.monotonic()
+    @contextlib.contextmanager
+    def on(self, process: "Process") -> Iterator[None]:
+        """A block in which we wait for a process."""
+        said = ""
+
+        def tell() -> None:
+            nonlocal said
+            doing = f"waiting for {process.name}: {process.doing or 'it is starting'}"
+            self._tell(doing + (f", {wait.taken_s:.0f} s so far" if doing == said else ""))
+            said = doing
+
+        with told(tell) as wait:
+            yield
 
 
 class Process:
@@ -178,6 +183,12 @@ class Process:
 
         Raises: ProcessError: it ended, or wrote nothing in time.
         """
+        with contextlib.nullcontext() if self._waiting is None else self._waiting.on(self):
+            self._await_line(timeout_s)
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def _await_line(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         before_s = self.cpu_s()
         first_s = seen_s = self._group_cpu_s()
@@ -187,10 +198,8 @@ class Process:
             if wait_for([self], min(deadline - time.monotonic(), TICK_S)):
                 self.pump()
                 continue
-            if self._waiting is not None:
-                self._waiting.on(self)
             now, group_s = time.monotonic(), self._group_cpu_s()
-            if now - looked >= TELL_EVERY_S:
+            if now - looked >= SHARE_EVERY_S:
                 share = (group_s - seen_s) / (now - looked)
                 looked, seen_s = now, group_s
             if now >= deadline:
@@ -198,9 +207,7 @@ class Process:
                 is_over = self.cpu_s() - before_s >= timeout_s or now - begun >= MOST_TIMES * timeout_s
                 if share < LEAST_SHARE or is_over:
                     raise ProcessError(self._obituary(f"wrote nothing for {timeout_s:.0f} s"))
-                deadline = now + TELL_EVERY_S
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return line.decode(errors="replace")
+                deadline = now + SHARE_EVERY_S
 
     @property
     def doing(self) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sa_atp.basics import waiting
 from sa_atp.lab.runs import processes
 from sa_atp.lab.runs.processes import Group, ProcessError
 
@@ -28,7 +29,9 @@ PYTHON = ["-c"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "TICK_S", 0.02)
-    monkeypatch.setattr(processes, "TELL_EVERY_S", 0.05)
+    monkeypatch.setattr(processes, "SHARE_EVERY_S", 0.05)
+    for name, value in {"SILENCE_S": 0.0, "LOOK_EVERY_S": 0.02, "SAID_AGAIN_S": (), "THEN_EVERY_S": 0.05}.items():
+        monkeypatch.setattr(waiting, name, value)
 
 
 def program(group: Group, text: str, folder: Path) -> processes.Process:
@@ -46,8 +49,10 @@ def test_waiting_reports_the_process_and_its_activity(tmp_path: Path) -> None:
     with Group(hear) as group:
         process = program(group, WAITS, tmp_path)
         assert process.answer(60.0) == {"heard": len(said)}
-    assert said[-1] == "waiting for helper: reading"
-    assert set(said[:-1]) <= {"waiting for helper: it is starting"}
+    assert said.count("waiting for helper: reading") == 1
+    again = [text for text in said if not text.endswith(", 0 s so far")]
+    assert set(said) <= {*again, *(f"{text}, 0 s so far" for text in again)}
+    assert set(again) <= {"waiting for helper: it is starting", "waiting for helper: reading"}
 
 
 def test_timeouts_count_cpu_time_of_computing_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
