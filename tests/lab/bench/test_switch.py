@@ -128,7 +128,9 @@ def test_results_count_only_their_own_fragments(pipeline: Pipeline) -> None:
 def test_the_pipeline_alone() -> None:
     assert switch.measure_pipeline(BUILD, 5000) > 0
     assert switch.measure_pipeline((256, 512), 5000) > 0
-    assert switch_memory.measure(BUILD, 2, 5000) > 0
+    for rates in (list(switch.pipeline_passes(BUILD, 5000)), list(switch_memory.passes(BUILD, 2, 5000))):
+        assert len(rates) == switch_traffic.PASSES
+        assert min(rates) > 0
 
 
 @pytest.mark.usefixtures("pipeline")

@@ -11,7 +11,7 @@ from sa_atp.basics.arrays import ByteRows, Indices, Lengths
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.basics.words import plural
-from sa_atp.lab.bench.switch.traffic import SLOTS, WORKERS, Build, Contributions, Results, hosts, job
+from sa_atp.lab.bench.switch.traffic import PASSES, SLOTS, WORKERS, Build, Contributions, Results, hosts, job
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
@@ -63,24 +63,26 @@ def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -
         yield Round(first, fragments, frame_bytes, frame_bytes + ROOM, batches)
 
 
-def measure(build: Build, cores: int, packets: int) -> float:
+def passes(build: Build, cores: int, packets: int) -> Iterator[float]:
     """Packets per second of so many cores together, by the time of the slowest core. Every sum is checked.
 
-    Time in which a core waits for another one counts; time used by other processes does not. Raises: SaAtpError.
+    Time in which a core waits for another one counts; time used by other processes does not. Args: packets: of all passes.
+    Yields: those of each pass. Raises: SaAtpError.
     """
     pipeline = Pipeline.from_config(artefacts.program(*build).device_config(), cache=cache_folder(), shared=True)
     members, server = hosts()
     jobs.install(LocalWriter(pipeline), job(members, server))
-    count = max(2, -(-packets // (FRAGMENTS * WORKERS)))
+    count = -(-packets // (PASSES * FRAGMENTS * WORKERS))
     team: list[MemoryCore] = []
-    for number, each in enumerate(rounds(cores, count + 1, FRAGMENTS, build, seed=1)):
+    for number, each in enumerate(rounds(cores, PASSES * (count + 1), FRAGMENTS, build, seed=1)):
         team = team or [MemoryCore(pipeline, len(lengths), each.row_bytes) for _, lengths, _ in each.batches]
         with pipeline.lock:
             check(each, take_together(team, each.batches, number), build)
-        if number == 0:  # the first round only fills caches
+        if number % (count + 1) == 0:  # the first round of a pass only fills caches
             for core in team:
                 core.spent_s = 0.0
-    return count * FRAGMENTS * WORKERS / max(core.spent_s for core in team)
+        elif number % (count + 1) == count:
+            yield count * FRAGMENTS * WORKERS / max(core.spent_s for core in team)
 
 
 def check(each: Round, found: Sequence[Packets], build: Build) -> None:

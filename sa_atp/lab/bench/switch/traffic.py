@@ -19,6 +19,7 @@ from sa_atp.switches.control.jobspec import JobSpec, Member
 
 WORKERS = 4
 SLOTS = 1024
+PASSES = 4  # of a measurement from memory to memory
 SEQ_AT, SLOT_AT = slice(8, 12), slice(2, 4)  # in the header
 JOB, EPOCH, GROUP = 1, 0, 1
 TTL_TICKS = 1 << 20  # longer than any measurement: nothing is evicted
