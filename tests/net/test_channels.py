@@ -255,6 +255,9 @@ class Plain:
     ),
     st.integers(0, 1 << 20),
 )
+@example(  # a record of results waits, and the data, of which none is held, begin anew
+    turns=[([276], 1, 0), ([1, 20], 0, 0), ([276], 2, 0), ([276, 276], 0, 0), ([276, 276, 276, 1, 276], 0, 0)], seed=0
+)
 @settings(max_examples=60, deadline=None)
 def test_results_are_written_once_and_stay_until_all_have_taken_them(
     turns: list[tuple[list[int], int, int]], seed: int

@@ -317,7 +317,9 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
     results_at = totals[RESULTS_AT]
     written = channels[c, CHANNEL_WRITTEN]
     oldest = oldest_byte(s, c, CHANNEL_STARTS, written)
-    if oldest == written:  # the beginning is likely to be in the cache
+    # The beginning is likely to be in the cache. But records that stand for results began before it, and until they are
+    # taken all data from there on count as held.
+    if oldest == written and channels[c, CHANNEL_OTHERS_TAIL] == channels[c, CHANNEL_HEAD]:
         written = -(-written // DOWN_BYTES) * DOWN_BYTES
         oldest = written
     spares = load_shared(in_rows, channels[c, CHANNEL_AT] + SPARES) != 0
