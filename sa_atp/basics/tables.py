@@ -16,7 +16,7 @@ from dataclasses import field
 from typing import Any
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import meant
+from sa_atp.basics.words import meant, one_of
 
 
 def setting(default: Any, **limits: Any) -> Any:
@@ -82,8 +82,7 @@ def _value(value: Any, kind: Any, limits: Mapping[str, Any], where: str, default
     allowed = limits.get("one_of")
     allowed = allowed() if callable(allowed) else allowed
     if allowed is not None and value not in allowed:
-        close = meant(value, allowed) if isinstance(value, str) else ""
-        raise UserError(f"{where} = {value!r}: expected one of {', '.join(map(repr, allowed))}{close}")
+        raise UserError(f"{where} = {value!r}: {one_of(value, allowed)}")
     if "between" in limits:
         low, high = limits["between"]
         if not low <= value <= high:

@@ -1,7 +1,7 @@
 """Counted things, lists and likely meanings in messages."""
 
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 _short = reprlib.Repr()
@@ -26,8 +26,21 @@ def join(words: Iterable[str]) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """The known word that is close to an unknown one, as " (did you mean steps?)"; nothing, if none is."""
+    """The known word that is close to an unknown one, or the beginning of it, or the other way round, as " (did you mean
+    steps?)"; nothing, if none is.
+    """
     import difflib
 
-    close = difflib.get_close_matches(word, known, 1)
+    words = list(known)
+    close = difflib.get_close_matches(word, words, 1)
+    close += [
+        each for each in words if min(len(word), len(each)) > 2 and (word.startswith(each) or each.startswith(word))
+    ]
     return f" (did you mean {close[0]}?)" if close else ""
+
+
+def one_of(value: Any, known: Iterable[Any], show: Callable[[Any], str] = repr) -> str:
+    """The end of a message about a wrong choice: all choices, and the close one. Args: show: how a choice is written."""
+    choices = list(known)
+    close = meant(value, [each for each in choices if isinstance(each, str)]) if isinstance(value, str) else ""
+    return f"expected one of {', '.join(map(show, choices))}{close}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import microseconds
+from sa_atp.basics.words import one_of
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.host_leaf.for_rank import leaf_for, say_unused
@@ -73,9 +74,9 @@ def connect(
     try:
         help_grade = HelpGrade(help)
     except ValueError:
-        raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}") from None
+        raise UserError(f"help = {help!r}: {one_of(help, [grade.value for grade in HelpGrade], str)}") from None
     if results not in [each.value for each in Results]:
-        raise UserError(f"results = {results!r}: expected one of {', '.join(each.value for each in Results)}")
+        raise UserError(f"results = {results!r}: {one_of(results, [each.value for each in Results], str)}")
     request = JoinRequest(
         job=job, rank=rank, world_size=world_size, micro_batches=micro_batches, help_grade=help_grade, seats=seats,
         cut_off=cut_off, results=Results(results), agree=agree or {},

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import one_of
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import pair_kernels
@@ -114,9 +115,9 @@ class SaAtpState:
         Raises: UserError.
         """
         if help not in [grade.value for grade in HelpGrade]:
-            raise UserError(f"help = {help!r}: expected one of {', '.join(grade.value for grade in HelpGrade)}")
+            raise UserError(f"help = {help!r}: {one_of(help, [grade.value for grade in HelpGrade], str)}")
         if nonfinite not in NONFINITE:
-            raise UserError(f"nonfinite = {nonfinite!r}: expected one of {', '.join(NONFINITE)}")
+            raise UserError(f"nonfinite = {nonfinite!r}: {one_of(nonfinite, NONFINITE, str)}")
         if bits not in BITS:
             raise UserError(f"bits = {bits!r}: expected {' or '.join(map(str, BITS))}")
         self.server = server

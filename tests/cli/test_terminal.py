@@ -365,6 +365,12 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["run", "demo", "--backend", "mininett"], "mininet"),
         (["run", "demo", "--bakcend", "sim"], "--backend"),
         (["bench", "loss", "--mbites=3"], "--mbytes"),
+        (["run", "demo", "--backend", "simulation"], "sim"),
+        (["run", "demo", "--policies", "ps"], """--set 'run.policies=["ps"]'"""),
+        (["run", "--policies=ssp,ps", "demo"], """--set 'run.policies=["ssp", "ps"]'"""),
+        (["run", "demo", "--slowdown", "3"], "--set straggler.slowdown=3"),
+        (["map", "demo", "--batch-size", "8"], "--set job.batch_size=8"),
+        (["run", "demo", "--set", "help.grade", "clone"], "--set help.grade=clone"),
     ],
 )
 def test_the_word_that_was_meant(words: list[str], meant: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -372,6 +378,17 @@ def test_the_word_that_was_meant(words: list[str], meant: str, capsys: pytest.Ca
         main(words)
     said = capsys.readouterr().err.splitlines()
     assert (end.value.code, said[-1].rpartition(" (did you mean ")[2]) == (2, f"{meant}?)")
+
+
+def test_an_argument_is_no_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, says in (
+        (["explain-help", "runs/late", "--step", "25"], "unrecognized arguments: --step (STEP goes without --step)"),
+        (["explain-help", "late", "3", "--run=runs"], "unrecognized arguments: --run=runs (RUN goes without --run)"),
+        (["explain-help", "late", "3", "--hepl"], "unrecognized arguments: --hepl"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words)
+        assert capsys.readouterr().err.rstrip("\n").endswith(says)
 
 
 def test_no_word_is_meant_by_one_that_is_like_none(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,8 @@
 """The parser of all commands: it names the command, option or choice that is closest to a mistyped one."""
 
 import argparse
+import json
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,10 +27,37 @@ class Parser(argparse.ArgumentParser):
         """Parses as argparse does, but has an unknown option refused by the command to which it was given."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            known = [name for action in self._actions for name in action.option_strings]
-            option = next((word.partition("=")[0] for word in unknown if word.startswith("--")), "")
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant(option, known)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._hint(list(args or ()), unknown)}")
         return found, unknown
+
+    def _hint(self, words: list[str], unknown: list[str]) -> str:
+        """The option, argument or key of a plan that was probably meant, in brackets."""
+        said, _, value = next((word for word in unknown if word.startswith("--")), "").partition("=")
+        name = said.removeprefix("--")
+        known = [option for action in self._actions if action.dest != "help" for option in action.option_strings]
+        for action in self._actions:
+            if name and not action.option_strings and name.upper() == action.metavar:
+                return f" ({action.metavar} goes without {said})"
+        if "--set" in known and unknown[0] in words:
+            at = words.index(unknown[0])
+            if at > 1 and words[at - 2] == "--set" and "=" not in words[at - 1]:
+                return f" (did you mean --set {words[at - 1]}={unknown[0]}?)"
+            value = value or (words[at + 1] if at + 1 < len(words) else "")
+            if found := _as_key(name, value):
+                return f" (did you mean --set {found}?)"
+        return meant(said, known)
+
+
+def _as_key(name: str, value: str) -> str:
+    """An option's name and value as a key of plans and its value, for `--set`; "": plans have no key of that name."""
+    from sa_atp.lab.plans.keys import keys_of
+    from sa_atp.lab.plans.plan import TABLES
+
+    for key in (key for table in TABLES for key in keys_of(table)):
+        if name and key.key.partition(".")[2] == name.replace("-", "_"):
+            is_list = key.type.startswith("list") and not value.startswith("[")
+            return shlex.quote(f"{key.key}={json.dumps(value.split(',')) if is_list else value}")
+    return ""
 
 
 class Version(argparse.Action):

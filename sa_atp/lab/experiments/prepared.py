@@ -8,8 +8,10 @@ from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_text
+from sa_atp.basics.words import one_of
 from sa_atp.lab import policies as known_policies
-from sa_atp.lab.plans import plan_files, used
+from sa_atp.lab.plans import plan_files, sweep, used
+from sa_atp.lab.plans.capabilities import why_flows
 from sa_atp.lab.plans.plan import SWITCHES, Plan, placed
 from sa_atp.lab.plans.plan_files import Overrides
 from sa_atp.lab.policies.policy import BACKENDS, Policy
@@ -33,8 +35,14 @@ class Prepared:
     """The keys that have other values than in its file."""
 
     def remarks(self, *varied: str) -> list[str]:
-        """A sentence for each key that has no effect, see used.remarks."""
-        return used.remarks(self.plan, self.overridden, (*varied, self.plan.sweep.key))
+        """What is to be known before a plan runs: each key that has no effect (used.remarks), and why it runs as flows.
+
+        Args: varied: keys that have further values than the plan's.
+        """
+        found = used.remarks(self.plan, self.overridden, (*varied, self.plan.sweep.key))
+        points = sweep.points(self.plan, self.path) if self.plan.sweep.key else ()
+        reasons = [why_flows(plan) for plan in [point.plan for point in points] or [self.plan]]
+        return [*found, *dict.fromkeys(filter(None, reasons))]
 
 
 PlanLike = str | Path | Plan | Prepared
@@ -123,7 +131,7 @@ def _with(overrides: Overrides, more: Mapping[str, Any]) -> Overrides:
 
 def _one_of(what: str, value: str, allowed: Iterable[str]) -> None:
     if value not in ("auto", *allowed):
-        raise UserError(f"{what} = {value!r}: expected one of {', '.join(map(repr, ('auto', *allowed)))}")
+        raise UserError(f"{what} = {value!r}: {one_of(value, ('auto', *allowed))}")
 
 
 def _options(overrides: Overrides, backend: str, switch: str) -> list[str]:

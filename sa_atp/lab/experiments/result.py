@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import one_of
 from sa_atp.lab import report
 from sa_atp.lab.experiments.frames import frame
 from sa_atp.lab.plans.plan import Plan
@@ -79,7 +80,7 @@ class Result:
         """
         kind = FIGURES.get(name.removesuffix(".png").replace("-", "_"))
         if kind is None:
-            raise UserError(f"figure {name!r}: expected one of {', '.join(map(repr, FIGURES))}")
+            raise UserError(f"figure {name!r}: {one_of(name, FIGURES)}")
         try:
             return figures.draw(self.records, kind, narrow=narrow)
         except NothingToDrawError as reason:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import one_of
 from sa_atp.lab.experiments.frames import frame
 from sa_atp.lab.experiments.result import Result
 from sa_atp.lab.plans import plan_files
@@ -104,7 +105,7 @@ class Sweep:
         if not figure or figure == self.plan.sweep.figure:
             return self.plan
         if figure not in FIGURES:
-            raise UserError(f"figure {figure!r}: expected one of {', '.join(map(repr, FIGURES))}")
+            raise UserError(f"figure {figure!r}: {one_of(figure, FIGURES)}")
         return plan_files.changed(self.plan, {"sweep.figure": figure}, "the sweep")
 
     def _numbers(self, plan: Plan) -> dict[str, Any]:

@@ -46,6 +46,9 @@ def run(
             runner.check_processes_have_policies(point.plan)
     with run_folder.claimed(folder, sum(run_folder.bytes_needed(point.plan) for point in wanted)):
         done = {point.folder: _finished(folder, point, replace) for point in wanted}
+        for point in wanted:
+            if done[point.folder] is not None:
+                progress(f"{prepared.plan.sweep.key} = {point.value}: already run")
         sweep_run = _SweepRun(prepared, folder, progress, tell, draw=draw)
         if beside:
             sweep_run.side_by_side(wanted, done, jobs, scheduler)
@@ -89,8 +92,6 @@ class _SweepRun:
                 result = runner.run(point.plan, self.prepared.path, self._place(point), _Named(self.progress, name))
                 self._write(point, result)
                 took.append((point.plan, time.monotonic() - start))
-            else:
-                self.progress(f"{self.plan.sweep.key} = {point.value}: already run")
             found.append((point, result))
             self._write_sweep(found)
         return found

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sa_atp.basics import needs
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.inputs import read_json
-from sa_atp.basics.words import plural
+from sa_atp.basics.words import one_of, plural
 from sa_atp.lab.backends import runner
 from sa_atp.lab.experiments import progress as shown_progress
 from sa_atp.lab.experiments.prepared import PlanLike, prepare
@@ -111,7 +111,7 @@ def run(
     Raises: UserError: the input is wrong; MissingPartError: something is not installed; SaAtpError: it went wrong.
     """
     if quantity not in QUANTITIES:
-        raise UserError(f"quantity = {quantity!r}: expected one of {', '.join(map(repr, QUANTITIES))}")
+        raise UserError(f"quantity = {quantity!r}: {one_of(quantity, QUANTITIES)}")
     prepared = prepare(plan, overrides, backend="sim", policies=policies)
     wanted = Wanted(prepared, parse(x, "--x"), parse(y, "--y"), seeds, quantity)
     runner.check_processes_have_policies(prepared.plan)

@@ -50,6 +50,15 @@ def network_of(plan: Plan, policy: str) -> str:
     return "flows" if on_server or too_many_for_packets(plan) else "packets"
 
 
+def why_flows(plan: Plan) -> str | None:
+    """A sentence on policies that run as flows in virtual time because packets cannot carry them; None: there are none."""
+    reason = too_many_for_packets(plan)
+    names = [name for name in plan.run.policies if policies.find(name).family is not policies.Family.PARAMETERS]
+    if plan.run.backend != "sim" or plan.sim.network != "auto" or reason is None or not names:
+        return None
+    return f"{join(names)} run{'s' if len(names) == 1 else ''} as flows, without packets (docs/flow-model.md): {reason}"
+
+
 def check_settings(plan: Plan, backend: str) -> None:
     """Raises: UserError: the plan has a setting that the backend does not run (`only_on`, `values_only_on` in plan.py)."""
     for policy in plan.run.policies:

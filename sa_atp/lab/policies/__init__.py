@@ -18,7 +18,7 @@ from types import MappingProxyType, ModuleType
 from typing import Any
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import join, meant
+from sa_atp.basics.words import join, one_of
 from sa_atp.lab.policies.policy import Family, ParameterPolicy, PeerPolicy, PlanTables, Policy, SwitchPolicy
 from sa_atp.steps.effects import StepRunner
 
@@ -65,7 +65,7 @@ def names() -> tuple[str, ...]:
 def find(name: str) -> Policy:
     """A policy by its name. Raises: UserError."""
     if name not in _known():
-        raise UserError(f"policy {name!r}: expected one of {', '.join(map(repr, _known()))}{meant(name, _known())}")
+        raise UserError(f"policy {name!r}: {one_of(name, _known())}")
     return _known()[name]
 
 
@@ -74,7 +74,7 @@ def switch_policy(name: str) -> SwitchPolicy:
     found = find(name)
     if not isinstance(found, SwitchPolicy):
         others = [p.name for p in _known().values() if isinstance(p, SwitchPolicy)]
-        raise UserError(f"policy {name!r} has no sums; expected one of {', '.join(map(repr, others))}")
+        raise UserError(f"policy {name!r} has no sums; {one_of(name, others)}")
     return found
 
 
@@ -83,7 +83,7 @@ def parameter_policy(name: str) -> ParameterPolicy:
     found = find(name)
     if not isinstance(found, ParameterPolicy):
         others = [p.name for p in _known().values() if isinstance(p, ParameterPolicy)]
-        raise UserError(f"policy {name!r} has no server of parameters; expected one of {', '.join(map(repr, others))}")
+        raise UserError(f"policy {name!r} has no server of parameters; {one_of(name, others)}")
     return found
 
 

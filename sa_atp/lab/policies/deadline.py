@@ -51,8 +51,8 @@ class DeadlinePolicy(SwitchPolicy):
     name = "deadline"
     title = "Deadline"
     summary = (
-        "Every worker computes its shard, and the switch sums those that are there deadline.after the first one; late "
-        "ones are dropped, and the update is the mean over the shards in the sum."
+        "Every worker computes its shard, and the switch sums those that are there when deadline.after has passed since "
+        "the first one; late ones are dropped, and the update is the mean over the shards in the sum."
     )
     source = (
         "the straggler mitigation of Yang et al., Using Trio: Juniper Networks' Programmable Chipset for Emerging "

@@ -52,6 +52,8 @@ class JobTable(Protocol):
     def shard_us(self) -> int: ...
     @property
     def parallel(self) -> int: ...
+    @property
+    def momentum(self) -> float: ...
     def parallel_curve(self, rank: int) -> Curve: ...
 
 
@@ -122,6 +124,10 @@ class Policy(ABC):
     def settings_in(self, plan: PlanTables) -> Any:
         """Its own table of a plan, an instance of `settings`."""
         return plan.settings_of(self.table or self.name)
+
+    def momentum(self, plan: PlanTables) -> float:
+        """The momentum of its SGD."""
+        return plan.job.momentum
 
     def shards(self, plan: PlanTables) -> int:
         """Number of shards in an update; the fewest, if it varies."""
@@ -195,6 +201,10 @@ class ParameterPolicy(Policy):
     def worker_rules(self, plan: PlanTables, rank: int) -> WorkerRules:
         """A worker's rules, likewise."""
         return WorkerRules(rank, plan.topology.workers)
+
+    def momentum(self, plan: PlanTables) -> float:
+        """The server's SGD has none."""
+        return 0.0
 
     def terms(self, plan: PlanTables, **more: Any) -> Terms:
         """The settings of a job. Args: more: bound, helpers."""

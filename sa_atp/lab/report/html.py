@@ -47,6 +47,7 @@ def render(
         wrong=sum(each["sums_wrong"] for each in policies.values()),
         checked=sum(each["sums_checked"] for each in policies.values()),
         notes=[*table.notes(result, summary), *([ABOUT_EMULATION] if result.devices == "emulated" else [])],
+        about_numbers=table.of_few_values(summary),
         figures=figures,
         left_out=left_out or {},
         timeline=zoomable.timeline(result),

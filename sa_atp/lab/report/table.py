@@ -10,6 +10,7 @@ from rich.text import Text
 
 from sa_atp.basics import terminal
 from sa_atp.basics.words import join
+from sa_atp.lab.policies import find
 from sa_atp.lab.report import comparing, findings, stats
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, percent, policy_name
@@ -54,7 +55,7 @@ def parts(result: RunResult, width: int = 80, summary: dict[str, Any] | None = N
         for first in range(0, len(policies), per_table):
             found.append(_table(summary, policies[first : first + per_table], baseline))
     found.append(Text())
-    found.extend(Text(line) for line in notes(result, summary))
+    found.extend(Text(line) for line in (*notes(result, summary), *of_few_values(summary)))
     for remark in findings.remarks(result, summary):
         found.append(Text(remark.text, style="bold red" if remark.level == "wrong" else "yellow"))
     return found
@@ -133,7 +134,7 @@ def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
         less = f", {percent(reduction)} below the baseline" if reduction is not None and reduction > 0 else ""
         lines.append(f"Fluid bound: {duration(bound)} per iteration{less} (devices alone: all work over all speed).")
     lines += _of_other_samples(summary)
-    lines += _of_few_values(summary)
+    lines += _of_momentum(result)
     lines.append(findings.device_speed(result))
     return lines
 
@@ -148,7 +149,21 @@ def _of_other_samples(summary: dict[str, Any]) -> list[str]:
     ]
 
 
-def _of_few_values(summary: dict[str, Any]) -> list[str]:
+def _of_momentum(result: RunResult) -> list[str]:
+    """A note on policies that train with other momentum than others, which is not their way of synchronising."""
+    if result.plan.job.model != "digits-cnn":
+        return []
+    of: dict[float, list[str]] = {}
+    for policy in result.plan.run.policies:
+        of.setdefault(find(policy).momentum(result.plan), []).append(policy_name(policy))
+    if len(of) == 1:
+        return []
+    said = [f"{join(names)} with momentum {momentum:g}" if momentum else f"{join(names)} without momentum"
+            for momentum, names in of.items()]  # fmt: skip
+    return [f"SGD differs, and with it losses and accuracies: {', '.join(said)}."]
+
+
+def of_few_values(summary: dict[str, Any]) -> list[str]:
     """A note on percentiles that are missing for lack of values."""
     counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
     missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from sa_atp.basics.checkout import SOURCES, commit_of
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import plural
+from sa_atp.basics.words import one_of, plural
 from sa_atp.lab.backends import runner
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.files import write_text
@@ -53,7 +53,7 @@ def wanted(only: str | None, seed: int, seeds: int, steps: int | None) -> Wanted
     known = headlines()
     chosen = tuple(each for each in known if only in (None, each.name))
     if not chosen:
-        raise UserError(f"--only {only}: expected one of {', '.join(each.name for each in known)}")
+        raise UserError(f"--only {only}: {one_of(only, [each.name for each in known], str)}")
     if not 0 <= seed <= 2**30:
         raise UserError(f"--seed {seed}: expected 0 to {2**30}")
     if not 1 <= seeds <= MOST_SEEDS:

@@ -16,6 +16,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import one_of
 
 # Parameters of each model, as its authors count them.
 COMM_MODELS = {"resnet-50": 25_557_032, "vgg-16": 138_357_544, "gpt-2-small": 124_439_808, "bert-base": 109_482_240}
@@ -40,7 +41,7 @@ class ParameterShape:
 def parameter_shapes(model: str) -> tuple[ParameterShape, ...]:
     """A model's parameters, in the order of its forward pass. Raises: UserError."""
     if model not in COMM_MODELS:
-        raise UserError(f"model {model!r}: expected one of {', '.join(COMM_MODELS)}")
+        raise UserError(f"model {model!r}: {one_of(model, COMM_MODELS, str)}")
     text = resources.files("sa_atp.steps.workloads").joinpath("shapes", f"{model}.json").read_text()
     return tuple(ParameterShape(name, tuple(shape)) for name, shape in json.loads(text))
 

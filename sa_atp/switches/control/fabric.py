@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol, get_args
 
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.inputs import read_json
-from sa_atp.basics.words import plural
+from sa_atp.basics.words import one_of, plural
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.mtu import most_lanes
@@ -263,7 +263,7 @@ def _place(source: Any, where: str) -> SwitchPlace:
         raise UserError(f"{where}: expected a device_id of 0 to 2**64 - 1, and mark_above of 0 to 2**19 - 1")
     for key, known in (("target", get_args(Target)), ("packing", tofino.PACKINGS)):
         if source.get(key, known[0]) not in known:
-            raise UserError(f"{where}: {key} = {source[key]!r}: expected one of {', '.join(known)}")
+            raise UserError(f"{where}: {key} = {source[key]!r}: {one_of(source[key], known, str)}")
     for mac in source.get("macs", {}).values():
         check_mac(f"{where}: macs:", mac)
     uplink = source.get("uplink_port", 0)

@@ -119,6 +119,25 @@ def test_what_was_said_in_vain_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count(f"sa-atp: {said}\n") == 1
 
 
+def test_a_run_says_why_it_goes_to_flows() -> None:
+    (said,) = prepare("demo", {"topology.workers": 65}, backend="sim").remarks()
+    assert said.startswith(
+        "atp and sa-atp run as flows, without packets (docs/flow-model.md): topology.workers = 65: a job "
+    )
+    (said,) = prepare("demo", {"topology.workers": 48, "run.policies": ["asp", "ps"]}, backend="sim").remarks()
+    assert said.startswith(
+        "ps runs as flows, without packets (docs/flow-model.md): topology.workers = 48 with job.micro_"
+    )
+    swept = {"sweep.key": "topology.workers", "sweep.values": [4, 80]}
+    assert len(prepare("demo", swept, backend="sim").remarks()) == 1
+    for chosen in (
+        {},
+        {"topology.workers": 65, "sim.network": "flows"},
+        {"topology.workers": 65, "run.policies": ["asp"]},
+    ):
+        assert prepare("demo", chosen, backend="sim").remarks() == []
+
+
 def test_a_policy_is_named_once() -> None:
     for names, times in ((["ssp", "atp", "ssp"], "twice"), (["ssp"] * 3, "3 times")):
         with pytest.raises(UserError, match=f"run.policies names 'ssp' {times}"):

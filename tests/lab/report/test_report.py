@@ -124,6 +124,7 @@ def test_the_page_says_what_was_run_and_how_to_repeat_it() -> None:
         "compute_us_per_sample",
     ):
         assert part in page
+    assert page.index("In numbers") < page.index("–: p99 needs 100 steps") < page.index("What was run")
 
 
 @pytest.mark.parametrize(("share", "is_clear"), [(0.93, False), (0.5, True)])

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.lab.plans.plan import Plan, RunPlan, TopologyPlan
+from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, TopologyPlan
 from sa_atp.lab.report import findings, stats, sweep, table
 from sa_atp.lab.report.drawing import gantt, training
 from sa_atp.lab.report.summary import summarise
@@ -205,9 +205,28 @@ def test_a_percentile_needs_a_value_beyond_it(which: int, count: int) -> None:
     assert found is not None
     assert 0 < found < count - 1
     summary = summarise(small())
-    said = " ".join(table.notes(small(), summary)).replace("\u00a0", " ")
+    said = " ".join(table.of_few_values(summary)).replace("\u00a0", " ")
     assert "–: p99 needs 100 steps, and only 4 counted." in said
-    assert "p99 takes" not in " ".join(table.notes(small(), summarise(CASES["many steps"]())))
+    assert table.of_few_values(summarise(CASES["many steps"]())) == []
+
+
+@pytest.mark.parametrize(
+    ("names", "momentum", "model", "says"),
+    [
+        (("sa-atp", "ssp", "falcon"), 0.8, "digits-cnn", "SA-ATP with momentum 0.8, SSP, Falcon without momentum"),
+        (("dynsgd", "boa"), 0.9, "digits-cnn", "DynSGD without momentum, BOA with momentum 0.9"),
+        (("atp", "asp"), 0.0, "digits-cnn", ""),
+        (("atp", "boa"), 0.9, "digits-cnn", ""),
+        (("atp", "asp"), 0.9, "vgg-16", ""),
+    ],
+)
+def test_policies_that_train_with_other_momentum_are_told_apart(
+    names: tuple[str, ...], momentum: float, model: str, says: str
+) -> None:
+    plan = Plan(run=RunPlan(policies=names), job=JobPlan(momentum=momentum, model=model))
+    said = " ".join(table.notes(RunResult(plan, "plan.toml", "sim", "embedded", {}, []), summarise(small())))
+    assert ("SGD differs" in said) is bool(says)
+    assert says in said.replace(" and ", ", ")
 
 
 @given(

@@ -77,6 +77,7 @@ def test_concurrent_points(tmp_path: Path) -> None:
     assert (alone.returncode, beside.returncode) == (0, 0), beside.stderr
     numbers = [json.loads((tmp_path / name / "sweep.json").read_text())["points"] for name in ("alone", "beside")]
     assert numbers[0] == numbers[1]
+    assert "already run" not in beside.stderr
     again = run(plan, tmp_path / "beside", "--jobs", "2")
     assert again.stderr.count("already run") == 3
     assert json.loads(again.stdout)["points"] == json.loads(beside.stdout)["points"]
