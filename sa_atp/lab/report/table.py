@@ -10,7 +10,7 @@ from rich.text import Text
 
 from sa_atp.basics import terminal
 from sa_atp.basics.words import join
-from sa_atp.lab.policies import find
+from sa_atp.lab.policies import find, names
 from sa_atp.lab.report import comparing, findings, stats
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, percent, policy_name
@@ -154,12 +154,12 @@ def _of_momentum(result: RunResult) -> list[str]:
     if result.plan.job.model != "digits-cnn":
         return []
     of: dict[float, list[str]] = {}
-    for policy in result.plan.run.policies:
+    for policy in (name for name in result.plan.run.policies if name in names()):
         of.setdefault(find(policy).momentum(result.plan), []).append(policy_name(policy))
-    if len(of) == 1:
+    if len(of) < 2:
         return []
-    said = [f"{join(names)} with momentum {momentum:g}" if momentum else f"{join(names)} without momentum"
-            for momentum, names in of.items()]  # fmt: skip
+    said = [f"{join(alike)} with momentum {momentum:g}" if momentum else f"{join(alike)} without momentum"
+            for momentum, alike in of.items()]  # fmt: skip
     return [f"SGD differs, and with it losses and accuracies: {', '.join(said)}."]
 
 
