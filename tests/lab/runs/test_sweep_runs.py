@@ -96,7 +96,7 @@ def test_concurrent_points(tmp_path: Path) -> None:
 def test_plans_that_cannot_run_concurrently(
     tmp_path: Path, backend: str, sweep: bool, arguments: list[str], says: str
 ) -> None:
-    more = {"sweep": {"key": "straggler.slowdown", "values": [1.0]}} if sweep else {}
+    more = {"sweep": {"key": "topology.workers", "values": [2]}} if sweep else {}
     plan = small_plan_file(tmp_path, run={"backend": backend, "policies": ["atp"]}, **more)
     done = run(plan, tmp_path / "out", *arguments)
     assert done.returncode == 2
