@@ -1,5 +1,6 @@
 """`sa-atp plot` with options: figures for use elsewhere, beside a report that stays as it is."""
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,30 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_another_format(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["plot", str(folder), "--format", "pdf", "--size", "3.4"]) == 0
+    assert main(["plot", str(folder), "--format", "pdf"]) == 0
     written = [folder / "figures" / f"{name}.pdf" for name in NAMES]
     assert capsys.readouterr().out.splitlines() == [str(path) for path in written]
     assert not (folder / "report.html").exists()
     assert not list(folder.glob("*.png"))
+
+
+def test_a_figure_for_a_paper(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name alone, and options that go together; what is said wins over what --paper says."""
+    where = ["--out", str(tmp_path)]
+    assert main(["plot", str(folder), "over_steps", "iteration-time", "--paper", *where]) == 0
+    written = [tmp_path / "over_steps.pdf", tmp_path / "iteration_time.pdf"]
+    assert capsys.readouterr().out.splitlines() == [str(path) for path in written]
+    assert all(b"/MediaBox [ 0 0 237.6 172.8 ]" in path.read_bytes() for path in written)
+    words = ["over_steps", "--paper", "--size", "2.5x1.75", "--dpi", "200", "--format", "png", *where]
+    assert main(["plot", str(folder), *words]) == 0
+    assert (tmp_path / "over_steps.png").read_bytes()[16:24] == struct.pack(">II", 500, 350)
+    assert main(["plot", str(folder), "over_steps", "--no-title", "--format", "svg", *where]) == 0
+    assert "Time of each iteration" not in (tmp_path / "over_steps.svg").read_text(encoding="utf-8")
+
+
+def test_a_figure_that_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plot", str(folder), "over_stps"]) == 2
+    assert "figure 'over_stps': expected one of iteration_time, over_steps, " in capsys.readouterr().err
 
 
 def test_some_policies(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -70,8 +70,7 @@ def _draw(found: "HelpStep", path: Path, *, is_wanted: bool) -> None:
             raise
         print(f"sa-atp: no picture: {missing}", file=sys.stderr)
         return
-    with style.applied():
-        print(style.save(help_bars.draw(found), path), file=sys.stderr)
+    print(style.save(help_bars.draw(found), path), file=sys.stderr)
 
 
 def _finite(value: Any) -> Any:

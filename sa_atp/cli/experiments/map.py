@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         for sentence in found.sentences:
             print(f"- {sentence}")
-        print(f"Pictures: {folder}/: map.png, map-narrow.png, map.svg")
+        print(f"Pictures: {folder}/: map.png, map.svg")
         print(f"Data:     {folder}/: map.json, map.csv")
     for problem in found.problems:
         print(f"sa-atp: {problem}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """`sa-atp plot`: draws the figures of a finished run again, or for use elsewhere."""
 
 import argparse
+import dataclasses
 import math
 import sys
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 from sa_atp.basics.errors import UserError
 
 FIGURES = "figures"  # folder in that of the run, for figures that are not those of its report
-LEAST_IN, MOST_IN = 2.0, 40.0
+LEAST_IN, MOST_IN = 1.5, 40.0
+LEAST_DPI, MOST_DPI = 20, 2400
 FORMATS = ("png", "svg", "pdf")
 
 
@@ -18,13 +20,18 @@ def add(subparsers: Any) -> None:
         "plot",
         help="redraw the figures of a finished run",
         description="Draws the figures and report.html of a finished run again, from the data in its folder, and prints "
-        "their paths. With --format, --size, --policies or --out it draws figures for use elsewhere, and leaves the report "
-        "as it is.",
+        "their paths. With names of figures or any option it draws figures for use elsewhere, and leaves the report as it "
+        "is.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `sa-atp run --out DIR` has written")
-    parser.add_argument("--format", choices=FORMATS, help="of the figures' files (default: png)")
+    parser.add_argument("names", nargs="*", metavar="FIGURE", help="only these, as iteration_time over_steps")
+    parser.add_argument("--paper", action="store_true",
+                        help="for a column of a paper: 3.3x2.4 inches, small text, no title, as PDF")  # fmt: skip
     parser.add_argument("--size", type=_size, metavar="WIDTH[xHEIGHT]",
                         help="of each figure, in inches, as 3.4 or 7x5 (default: 10, as high as it wants)")  # fmt: skip
+    parser.add_argument("--no-title", action="store_true", help="without titles")
+    parser.add_argument("--dpi", type=_dpi, metavar="N", help="pixels per inch of png (default: 120; with --paper 300)")
+    parser.add_argument("--format", choices=FORMATS, help="of the figures' files (default: png; with --paper pdf)")
     parser.add_argument("--policies", metavar="NAME,...", help="only these policies; the first one is the baseline")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=f"where figures go (default: DIR/{FIGURES})")
     parser.set_defaults(run=run, waits="drawing the figures")
@@ -32,18 +39,24 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.lab import report
-    from sa_atp.lab.report.drawing import figures, style
+    from sa_atp.lab.report.drawing import figures
+    from sa_atp.lab.report.drawing.style import PAPER, SCREEN
 
     result = report.load(options.folder)
-    if not any((options.format, options.size, options.policies is not None, options.out)):
+    given = (options.names, options.paper, options.size, options.no_title, options.dpi, options.format, options.out)
+    if not any(given) and options.policies is None:
         for path in report.draw(result, options.folder):
             print(path)
         return 0
+    kinds = [figures.find(name) for name in options.names] or figures.FIGURES
     if options.policies is not None:
         result = report.selected(result, _names(options.policies))
-    layout = style.of_size(*options.size) if options.size else style.WIDE
-    folder = options.out or options.folder / FIGURES
-    written, left_out = figures.write(result, folder, layout=layout, suffix=options.format or "png")
+    look = PAPER if options.paper else SCREEN
+    if options.size:
+        look = dataclasses.replace(look, width_in=options.size[0], height_in=options.size[1] or look.height_in)
+    look = dataclasses.replace(look, has_title=look.has_title and not options.no_title, dpi=options.dpi or look.dpi)
+    suffix = options.format or ("pdf" if options.paper else "png")
+    written, left_out = figures.write(result, options.out or options.folder / FIGURES, kinds, look, suffix)
     for path in written:
         print(path)
     for name, why in left_out.items():
@@ -56,6 +69,12 @@ def _names(text: str) -> list[str]:
     if "" in names or len(set(names)) < len(names):
         raise UserError(f"--policies {text}: expected names of policies with commas between them, each once")
     return names
+
+
+def _dpi(text: str) -> int:
+    if not text.isdecimal() or not LEAST_DPI <= int(text) <= MOST_DPI:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {LEAST_DPI} to {MOST_DPI}")
+    return int(text)
 
 
 def _size(text: str) -> tuple[float, float]:

@@ -13,11 +13,12 @@ from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
 from sa_atp.lab.report.drawing import style
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
 
 # the number of sums of a size is such that they move so many bytes, within bounds; the p99 of a few is the maximum
 MEASURED_BYTES = 40_000_000
 MOST_SUMS = 400
+HEIGHT_IN = 4.0  # of the figure
 
 Measure = Callable[[Cluster, AllReduceRequest, str | None, Path], dict[str, Any]]
 
@@ -75,17 +76,16 @@ def _times(of: dict[str, Any]) -> list[str]:
 
 def draw(found: dict[str, Any], path: Path) -> None:
     """Writes the figure. Raises: MissingPartError without matplotlib; UserError."""
-    style.require_matplotlib()
-    with style.applied():
-        style.save(figure(found), path)
+
+    def draw_on(axes: "Axes") -> float:
+        return panel(found, axes)
+
+    title = f"How long a sum among {found['workers']} workers takes"
+    style.save(style.drawn(draw_on, lambda: title), path)
 
 
-def figure(found: dict[str, Any]) -> "Figure":
-    """Times by size: p50 as a line, and a band from there to p99, on logarithmic axes."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(style.WIDTH_IN, 5.0), layout="constrained")
-    axes = made.add_subplot()
+def panel(found: dict[str, Any], axes: "Axes") -> float:
+    """Draws times by size: p50 as a line, and a band from there to p99, on logarithmic axes."""
     sizes = [each["bytes"] for each in found["sizes"]]
     lines = [("sa-atp", found["sizes"])]
     if found["sizes"][0]["peer"]:
@@ -100,6 +100,4 @@ def figure(found: dict[str, Any]) -> "Figure":
     axes.set_yscale("log")
     axes.set_xlabel("bytes of the tensor")
     axes.set_ylabel("time of a sum (ms)")
-    axes.set_title(f"How long a sum among {found['workers']} workers takes")
-    axes.legend()
-    return made
+    return HEIGHT_IN

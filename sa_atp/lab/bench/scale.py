@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.table import Table
@@ -29,6 +29,9 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.tasks import straggler_pattern
 from sa_atp.lab.simulator.network import Clock
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 RING = "ring"
 WORKERS = (4, 16, 64, 256, 1024)
 POLICIES = (RING, "ps", "atp", "sa-atp", "sa-atp+boa")
@@ -38,6 +41,7 @@ EVERY = 32  # of so many workers one is slow
 SLOWDOWN = 4
 WARM_UP = 4  # steps that do not count: windows grow, and batch sizes adapt to measured speeds
 FIGURE = "scale.png"
+HEIGHT_IN = 3.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,44 +155,34 @@ def _table(found: Sequence[ScalePoint]) -> Table:
 
 def draw(found: Sequence[ScalePoint], path: Path) -> Path:
     """Draws the figure. Raises: UserError, MissingPartError."""
-    style.require_matplotlib()
-    from matplotlib.lines import Line2D
 
-    names = list(dict.fromkeys(point.policy for point in found))
-    colours = {name: style.policy_colour("gloo" if name == RING else name) for name in names}
-    height_in = 3.9
-    with style.applied():
-        made = style.figure(
-            height_in,
-            "Iteration time over the number of workers",
-            f"Gradients of ResNet-50 (102 MB), 96 ms of computation, links of 10 Gbit/s, racks of {RACK} whose trunks are "
-            f"not oversubscribed; flow-level model. Both axes are logarithmic.",
-            legend=1,
-        )
-        panels = made.subplots(1, 2, sharey=True)
-        for axes, slow in zip(panels, (False, True), strict=True):
-            axes.set_title(f"One of {EVERY} workers, at least one, {SLOWDOWN} times slower" if slow else "Nobody slow")
-            for name in names:
-                points = sorted(
-                    (p for p in found if p.policy == name and bool(p.stragglers) is slow), key=lambda p: p.workers
-                )
-                axes.plot([p.workers for p in points], [p.iteration_time_s for p in points],
-                          color=colours[name], marker="o", markersize=4.5, linewidth=1.8)  # fmt: skip
-            bound = {p.workers: p.shortest_s for p in found if bool(p.stragglers) is slow}
-            numbers = sorted(bound)
-            axes.plot(numbers, [bound[n] for n in numbers], color=style.BOUND_COLOUR, linestyle=":", linewidth=1.4)
-            axes.set_xscale("log", base=2)
-            axes.set_yscale("log")
-            axes.set_xticks(numbers, [str(n) for n in numbers])
-            axes.minorticks_off()
-            axes.set_xlabel("workers")
-            axes.grid(axis="y")
-        panels[0].set_ylabel("iteration time")
-        ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200]
-        low, high = panels[0].get_ylim()
-        shown = [tick for tick in ticks if low <= tick <= high]
-        panels[0].set_yticks(shown, [f"{tick:g} s" if tick >= 1 else f"{1e3 * tick:g} ms" for tick in shown])
-        keys: list[Any] = [Line2D([], [], color=colours[n], marker="o", markersize=4.5, label=_title(n)) for n in names]
-        keys.append(Line2D([], [], color=style.BOUND_COLOUR, linestyle=":", label="fluid bound (all work / all speed)"))
-        style.add_legend(made, keys)
-        return style.save(made, path)
+    def draw_on(*both: "Axes") -> float:
+        for axes, slow in zip(both, (False, True), strict=True):
+            panel([point for point in found if bool(point.stragglers) is slow], axes, slow=slow)
+        return HEIGHT_IN
+
+    title = f"Iteration time of ResNet-50 over the number of workers: 96 ms of computation, 10 Gbit/s, racks of {RACK}"
+    return style.save(style.drawn(draw_on, lambda: title, panels=2), path)
+
+
+def panel(found: Sequence[ScalePoint], axes: "Axes", *, slow: bool) -> None:
+    """Draws iteration time over the number of workers, a line for each policy, and the fluid bound; logarithmically.
+
+    Args: slow: whether these points have stragglers.
+    """
+    for name in dict.fromkeys(point.policy for point in found):
+        points = sorted((p for p in found if p.policy == name), key=lambda p: p.workers)
+        axes.plot(
+            [p.workers for p in points], [p.iteration_time_s for p in points], marker="o", label=_title(name),
+            color=style.policy_colour("gloo" if name == RING else name),
+        )  # fmt: skip
+    bound = sorted({p.workers: p.shortest_s for p in found}.items())
+    axes.plot(*zip(*bound, strict=True), color=style.BOUND_COLOUR, ls=":", label="fluid bound (all work / all speed)")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xticks([workers for workers, _ in bound], [str(workers) for workers, _ in bound])
+    axes.minorticks_off()
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g} s" if value >= 1 else f"{1e3 * value:g} ms")
+    axes.set_ylabel("iteration time")
+    axes.set_xlabel(f"workers, one of {EVERY} {SLOWDOWN} times slower" if slow else "workers, nobody slow")
+    axes.grid(axis="y")

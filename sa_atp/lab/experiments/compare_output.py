@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -21,13 +21,11 @@ from sa_atp.lab.experiments.compare import (
 from sa_atp.lab.report import files, findings, html
 from sa_atp.lab.report.comparing import Comparison
 from sa_atp.lab.report.drawing import figures, means_of_runs, style
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
+from sa_atp.lab.report.drawing.style import NothingToDrawError, Style
 from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, policy_name, setting
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 MOST_KEYS = 4  # in a title
+BESIDE = Style(width_in=5.5, height_in=None, font_size=8.0, line_width=1.5, dpi=160)  # two on a wide screen
 
 Cell = Callable[[dict[str, Any]], str]
 """Makes a cell from the numbers of a policy in a run (`compare.numbers_of`)."""
@@ -101,7 +99,6 @@ def notes(runs: Sequence[RunToCompare]) -> list[str]:
 def write_page(runs: Sequence[RunToCompare], path: Path) -> Path:
     """Writes the comparison as one self-contained HTML file. Raises: UserError, MissingPartError."""
     needs.require_modules("the page needs", "matplotlib", "jinja2")
-    style.require_matplotlib()
     return files.write_text(path, _page(runs))
 
 
@@ -135,33 +132,23 @@ def _title(runs: Sequence[RunToCompare]) -> str:
     return f"{names} differ in {join(few)}"
 
 
-def _means(runs: Sequence[RunToCompare]) -> dict[str, str]:
-    """The figure of all means, for wide and narrow screens; empty if no run has iterations."""
-    title = "Mean iteration time of each policy in each run"
+def _means(runs: Sequence[RunToCompare]) -> str:
+    """The figure of all means as a URI; "" if no run has iterations."""
     found = {policy: [(run.name, run.found[policy]) for run, _ in rows(runs, policy)] for policy in policies_of(runs)}
-
-    def drawn(layout: FigureLayout) -> str:
-        with style.applied(layout):
-            return style.as_uri(means_of_runs.means_of_runs(found, title, layout))
-
     try:
-        return {"wide": drawn(WIDE), "narrow": drawn(NARROW)}
+        return style.as_uri(means_of_runs.draw(found))
     except NothingToDrawError:
-        return {}
+        return ""
 
 
 def _of_each_run(runs: Sequence[RunToCompare], kind: figures.FigureKind) -> list[tuple[str, str, str]]:
     """Draws one kind of figure for each run. Returns: for each, the run's name, the picture as a URI, and a note; where the
     run has no data for it, the picture is "" and the note says why.
-
-    Pictures have the narrow layout, so that two or three stand side by side on a wide screen, and one fills a narrow one.
     """
     found = []
     for run in runs:
         try:
-            made: Figure = figures.draw(run.result.records, kind, narrow=True)
-            with style.applied(NARROW):
-                found.append((run.name, style.as_uri(made), ""))
+            found.append((run.name, style.as_uri(figures.draw(run.result.records, kind, BESIDE)), ""))
         except NothingToDrawError as reason:
             found.append((run.name, "", f"not drawn: {reason}"))
     return found if any(picture for _, picture, _ in found) else []

@@ -13,7 +13,7 @@ from sa_atp.lab.experiments.frames import frame
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import rows
 from sa_atp.lab.report.drawing import figures
-from sa_atp.lab.report.drawing.style import NothingToDrawError
+from sa_atp.lab.report.drawing.style import PAPER, SCREEN, NothingToDrawError
 from sa_atp.lab.report.rows import Row
 from sa_atp.lab.report.table import print_table
 from sa_atp.lab.report.text import duration
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TEXT_WIDTH = 100  # characters of a table
-FIGURES = {kind.name.removesuffix(".png"): kind for kind in figures.FIGURES}
 
 
 class Result:
@@ -69,20 +68,17 @@ class Result:
     @property
     def figures(self) -> Mapping[str, str]:
         """The figures that a report may have: name and caption."""
-        return {name: kind.caption for name, kind in FIGURES.items()}
+        return {kind.stem: kind.caption for kind in figures.FIGURES}
 
-    def figure(self, name: str, *, narrow: bool = False) -> "Figure":
-        """Draws a figure of the report, as a matplotlib figure that can be shown, changed, and saved in any format.
+    def figure(self, name: str, *, paper: bool = False) -> "Figure":
+        """Draws a figure of the report, as a matplotlib figure that can be shown, changed (`figure.axes[0]`), and saved.
 
-        Args: name: one of `figures`; narrow: as wide as a column of a paper, or a telephone.
+        Args: name: one of `figures`; paper: for a column of a paper: 3.3 x 2.4 inches, without a title.
 
         Raises: UserError: there is no such figure, or the run has no data for it; MissingPartError: without matplotlib.
         """
-        kind = FIGURES.get(name.removesuffix(".png").replace("-", "_"))
-        if kind is None:
-            raise UserError(f"figure {name!r}: {one_of(name, FIGURES)}")
         try:
-            return figures.draw(self.records, kind, narrow=narrow)
+            return figures.draw(self.records, figures.find(name), PAPER if paper else SCREEN)
         except NothingToDrawError as reason:
             raise UserError(f"figure {name!r}: {reason}") from None
 

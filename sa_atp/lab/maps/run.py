@@ -61,9 +61,9 @@ class Map:
         wrong = self.numbers["sums_wrong"]
         return [f"{plural(wrong, 'sum was', 'sums were')} wrong"] if wrong else []
 
-    def figure(self, *, narrow: bool = False) -> "Figure":
-        """The picture, as a Matplotlib figure. Args: narrow: for a column. Raises: MissingPartError."""
-        return map_figure.figure(self.numbers, style.NARROW if narrow else style.WIDE)
+    def figure(self, *, paper: bool = False) -> "Figure":
+        """The picture, as a Matplotlib figure. Args: paper: for a column. Raises: MissingPartError."""
+        return map_figure.figure(self.numbers, style.PAPER if paper else style.SCREEN)
 
     def to_pandas(self) -> Any:
         """The rows of map.csv as a DataFrame: a time for each point, policy and seed. Raises: MissingPartError."""

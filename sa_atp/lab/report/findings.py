@@ -1,6 +1,5 @@
 """The findings of a run in sentences, each derived from the records."""
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from sa_atp.lab.policies import Family
 from sa_atp.lab.report import comparing, stats
 from sa_atp.lab.report.comparing import CHANCE
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.text import digits, duration, factor, in_words, number, percent, plural, policy_name, situation
+from sa_atp.lab.report.text import digits, duration, in_words, number, percent, plural, policy_name, situation
 from sa_atp.lab.runs.records import RunResult
 
 OPPOSITE = 0.02  # a median that differs by less says nothing against the mean
@@ -38,56 +37,17 @@ def headline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | N
 def iteration_time(result: RunResult) -> str:
     """SA-ATP: 68 % shorter iterations than ATP with one worker 4× slower."""
     found = [each for each in stats.policies(result) if each.mean_s is not None]
-    base, best = stats.baseline(result, found), comparing.fastest(found)
-    if base is None or not base.mean_s or best is None:
+    base, other = stats.baseline(result, found), headline(result, found)
+    how = comparing.iterations(result, base, other) if base is not None and other is not None else None
+    if base is None or other is None or how is None:
         return _alone(result, found)
-    if len(found) == 1:
-        return f"{policy_name(base.policy)}: {duration(base.mean_s)} per iteration {situation(result)}"
-    rivals = [each for each in comparing.rivals(result, best, found) if each is not base]
-    if best is base:
-        if rivals:
-            return _baseline_has_rivals(result, base, rivals, len(found))
-        return _baseline_is_best(result, base, found)
-    # against the baseline, as in the table
-    how = comparing.iterations(result, base, best)
-    assert how is not None
-    if not how.is_clear:
-        return _baseline_has_rivals(result, base, [best, *rivals], len(found))
-    near = [policy_name(each.policy) for each in rivals]
-    also = f"; those of {join(near)} are not clearly longer" if near else ""
-    return (
-        f"{policy_name(best.policy)}: {how.in_words()} iterations than {policy_name(base.policy)}"
-        f"{_of_fewer_samples(result, base, best)} {situation(result)}{also}"
-    )
-
-
-def _baseline_has_rivals(result: RunResult, base: PolicyStats, others: Sequence[PolicyStats], count: int) -> str:
-    """The title if the baseline is not clearly slower than the fastest.
-
-    Args: others: further policies that are not; count: number of all policies.
-    """
-    names = join([policy_name(each.policy) for each in (*others, base)])
-    compared = [comparing.iterations(result, base, each) for each in others]
-    if any(how is not None and how.verdict == "unclear" for how in compared):
-        found = f"No clear difference in iteration time between {names} {situation(result)}"
-    else:
-        found = f"{names}: iterations of the same length {situation(result)}"
-    return found if len(others) + 1 == count else f"{found}; all others take longer"
-
-
-def _baseline_is_best(result: RunResult, base: PolicyStats, found: Sequence[PolicyStats]) -> str:
-    """The title if the baseline is clearly faster than all others."""
-    other = comparing.fastest([each for each in found if each is not base])
-    how = comparing.iterations(result, base, other) if other is not None else None
-    assert other is not None
-    assert how is not None
-    name, than, fewer = policy_name(other.policy), policy_name(base.policy), _of_fewer_samples(result, base, other)
-    if len(found) == 2:
-        return f"{name}: {how.in_words()} iterations than {than}{fewer} {situation(result)}"
-    return (
-        f"{than}: the shortest iterations of {in_words(len(found))} policies {situation(result)}; those of the next, "
-        f"{name}, are {how.in_words()}{fewer.removesuffix(',')}"
-    )
+    than = policy_name(base.policy)
+    unclear = {
+        "same": f"iterations as long as {than}'s",
+        "unclear": f"no clear difference in iteration time from {than}",
+    }
+    said = unclear.get(how.verdict, f"{how.in_words()} iterations than {than}")
+    return f"{policy_name(other.policy)}: {said}{_of_fewer_samples(result, base, other)} {situation(result)}"
 
 
 def _of_fewer_samples(result: RunResult, base: PolicyStats, other: PolicyStats) -> str:
@@ -108,82 +68,10 @@ def samples_of(policy: PolicyStats, plan: Plan) -> int | None:
 
 
 def who_did_what(result: RunResult) -> str:
-    """Workers wait 56 % of the time with ATP, 3 % with SA-ATP."""
-    found = stats.policies(result)
-    base, other = stats.baseline(result, found), headline(result, found)
-    shown = [each for each in (base, other) if each is not None and each.shares()]
-    if not shown:
-        return "What each worker did"
-    who = "Workers wait" if result.plan.topology.workers > 1 else "The worker waits"
-    first, *rest = [(percent(each.shares()["wait"]), policy_name(each.policy)) for each in shown]
-    sentence = f"{who} {first[0]} of the time with {first[1]}"
-    return ", ".join([sentence, *(f"{share} with {name}" for share, name in rest)])
-
-
-def training(result: RunResult) -> str:
-    """SA-ATP reaches 90 % accuracy 3.1× sooner than ATP: after 1.9 s instead of 5.8 s."""
-    found = [each for each in stats.policies(result) if any(run.evaluations for run in each.runs)]
-    target = result.plan.run.target_accuracy
-    goal = f"{percent(target)} accuracy"
-    if not found:
-        return "Training loss over time"
-    times = {each.policy: time for each in found if (time := each.time_to_accuracy_s(target)) is not None}
-    if not times:
-        return _nobody_reached(result, found, goal)
-    best = min((each for each in found if each.policy in times), key=lambda each: times[each.policy])
-    others = [each for each in found if each is not best]
-    base = next((each for each in others if each.policy == result.plan.run.policies[0]), None)
-    # against the baseline, or against the next policy if the baseline is the best or missing
-    other = base or min(others, key=lambda each: times.get(each.policy, math.inf), default=None)
-    name, after = policy_name(best.policy), duration(times[best.policy])
-    if other is None:
-        return f"{name} reaches {goal} after {after}"
-    than = policy_name(other.policy)
-    if other.policy not in times:
-        missed = "no other policy does" if len(times) == 1 and len(others) > 1 else f"{than} does not"
-        return f"{name} reaches {goal} after {after}, {missed}{_not_always(other, target)}"
-    how = comparing.training_times(result, *(each.reached_s(target) for each in (other, best)))
-    both = f"after {after} and {duration(times[other.policy])}"
-    if times[best.policy] == times[other.policy] or (how is not None and not how.is_clear):
-        order = "not clearly sooner than" if how is not None and how.verdict == "unclear" else "as soon as"
-        return f"{name} reaches {goal} {order} {than}: {both}"
-    ratio = f"{factor(times[other.policy] / times[best.policy])} " if times[best.policy] else ""
-    return f"{name} reaches {goal} {ratio}sooner than {than}: after {after} instead of {duration(times[other.policy])}"
-
-
-def _nobody_reached(result: RunResult, found: Sequence[PolicyStats], goal: str) -> str:
-    names = [policy_name(each.policy) for each in found]
-    few = {1: f"{names[0]} did not reach", 2: f"Neither {names[0]} nor {names[-1]} reached"}
-    who = few.get(len(names), f"None of {in_words(len(names))} policies reached")
-    sometimes = any(each.reached_s(result.plan.run.target_accuracy) for each in found)
-    return f"{who} {goal} in {plural(result.plan.run.steps, 'step')}{' in all repetitions' if sometimes else ''}"
-
-
-def _not_always(policy: PolicyStats, target: float) -> str:
-    """A note on a policy without a mean time that reached the target in some repetitions."""
-    return " in all repetitions" if policy.reached_s(target) else ""
-
-
-def same_training(result: RunResult) -> str:
-    """Whether the policies trained the same model, step for step; empty if there is only one."""
-    losses: dict[tuple[int, int, int], list[float]] = defaultdict(list)
-    evaluated = set()
-    for run in result.runs:
-        for each in run.evaluations:
-            losses[run.repetition, run.job, each.step].append(each.loss)
-            evaluated.add(run.policy)
-    shared = [found for found in losses.values() if len(found) > 1]
-    if not shared or len(evaluated) < 2:
-        return ""
-    # NaN is infinitely far from a number, and equal to NaN
-    finite = [[loss for loss in found if math.isfinite(loss)] for found in shared]
-    if any(0 < len(numbers) < len(found) for numbers, found in zip(finite, shared, strict=True)):
-        return "Some of the policies' held-out losses are NaN or infinite: there, training has diverged."
-    apart = max((max(numbers) - min(numbers) for numbers in finite if numbers), default=0.0)
-    if apart < 1e-6:
-        who = "both policies" if len(evaluated) == 2 else f"all {in_words(len(evaluated))} policies"
-        return f"Step for step, the held-out loss is the same under {who}; only the clock differs."
-    return f"Step for step, the policies' held-out losses differ by up to {digits(apart, 2)}."
+    """Time in a step: waiting 56 % with ATP, 3 % with SA-ATP."""
+    found = [(policy_name(each.policy), each.shares()) for each in stats.policies(result)]
+    waiting = [f"{percent(shares['wait'])} with {name}" for name, shares in found if shares]
+    return f"Time in a step: waiting {', '.join(waiting)}"
 
 
 def device_speed(result: RunResult) -> str:

@@ -7,13 +7,11 @@ from typing import Any
 
 from sa_atp.basics import needs
 from sa_atp.lab.report import comparing, findings, stats, table
-from sa_atp.lab.report.drawing import zoomable
 from sa_atp.lab.report.drawing.figures import Drawn
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.report.text import NBSP, duration, factor, number, percent, policy_name, setting
 from sa_atp.lab.runs.records import RunResult
 
-NARROW_SCREEN = "screen and (max-width: 800px)"
 ABOUT_EMULATION = (
     "So iteration times are those of devices of that speed, not of this machine; packets, sums and training are real, and "
     "the times include them."
@@ -50,7 +48,6 @@ def render(
         about_numbers=table.of_few_values(summary),
         figures=figures,
         left_out=left_out or {},
-        timeline=zoomable.timeline(result),
         policies=policies,
         comparison=summary["comparison"],
         groups=table.rows(summary),
@@ -73,7 +70,7 @@ def filled(template: str, **values: Any) -> str:
         loader=folder, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     pages.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
-    return pages.get_template(template).render(narrow=NARROW_SCREEN, **values)
+    return pages.get_template(template).render(**values)
 
 
 def _headlines(result: RunResult, summary: dict[str, Any]) -> list[tuple[str, str]]:

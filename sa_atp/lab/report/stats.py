@@ -35,10 +35,15 @@ class WorkerShare:
     """Micro-batches that it computed in vain."""
     samples: float
     """Samples of its shard; 0: not recorded."""
-    slowdown: float
-    """Largest slow-down of its device."""
+    slowdowns: tuple[float, ...]
+    """Slow-downs of its device, of the steps in which it was slow."""
     slow_steps: float
     """Share of steps in which its device was slow or it paused."""
+
+    @property
+    def slowdown(self) -> float:
+        """Largest slow-down of its device."""
+        return max(self.slowdowns, default=1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +211,18 @@ def step_ends_s(run: PolicyRun) -> dict[int, float]:
     return dict(zip(ends, np.maximum.accumulate([0.0, *ends.values()])[1:].tolist(), strict=True))
 
 
+def times_by_step(policy: PolicyStats) -> tuple[list[int], Measurements]:
+    """The steps of a policy's runs, with the warm-up; and a row for each run: its iteration times in seconds, NaN where it
+    has no such step.
+    """
+    ends = [step_ends_s(run) for run in policy.runs]
+    steps = sorted({step for each in ends for step in each})
+    times = np.full((len(ends), len(steps)), np.nan)
+    for row, each in zip(times, ends, strict=True):
+        row[np.searchsorted(steps, list(each))] = np.diff([0.0, *each.values()])
+    return steps, times
+
+
 def values_for(percentile: int) -> int:
     """The number of values that a percentile needs: so many that one of them is beyond it. (The 99th percentile of three
     values would just be the largest.) p50 needs 2, p25 and p75 need 4, p90 needs 10, p99 needs 100.
@@ -274,7 +291,7 @@ def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerSha
         helped=sum(r.helped for r in rows) / n,
         unused=sum(r.unused for r in rows) / n,
         samples=sum(r.samples for r in rows) / n,
-        slowdown=max(r.slowdown for r in rows),
+        slowdowns=tuple(r.slowdown for r in rows if r.slowdown > 1),
         slow_steps=sum(r.slowdown > 1 or p > 0 for r, p in zip(rows, paused, strict=True)) / n,
     )
 

@@ -12,9 +12,10 @@ from sa_atp.basics.words import plural
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import style
+from sa_atp.lab.report.drawing.style import SCREEN, Style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.report.stats import PolicyStats
-from sa_atp.lab.report.text import NBSP, axis_unit, in_words, policy_name
+from sa_atp.lab.report.text import NBSP, in_words, policy_name
 from sa_atp.lab.runs.records import RunResult
 
 if TYPE_CHECKING:
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Interval = tuple[float, float] | None
-PANEL_IN = 3.6
-MOST_INSIDE = 4  # with more policies the legend is outside of the panel
+HEIGHT_IN = 3.6
 BOUND_LABEL = "fluid bound (all work / all speed)"
 LOGARITHMIC_FROM = 12.0  # ratio of the largest value to the smallest
 CLOSEST = 1 / 14  # share of the axis; if values are closer, all are spaced evenly instead
@@ -173,74 +173,65 @@ def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
 
 def draw(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
     """Draws sweep.png. Args: numbers: of `table`. Raises: MissingPartError without matplotlib; UserError."""
-    made = figure(plan, numbers)
-    with style.applied():
-        return style.save(made, folder / "sweep.png")
+    return style.save(figure(plan, numbers), folder / "sweep.png")
 
 
-def figure(plan: Plan, numbers: dict[str, Any]) -> "Figure":
-    """The figure, to be shown or saved. Raises: MissingPartError without matplotlib."""
-    style.require_matplotlib()
+def figure(plan: Plan, numbers: dict[str, Any], look: Style = SCREEN) -> "Figure":
+    """The figure, to be shown or saved: Axes for each quantity. Raises: MissingPartError without matplotlib."""
     quantities = QUANTITIES[plan.sweep.figure]
-    with style.applied():
-        first = quantities[0].title
-        # inside the panel, a legend of more would cover lines
-        labels = [*map(policy_name, plan.run.policies), BOUND_LABEL] if len(plan.run.policies) > MOST_INSIDE else []
-        title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}"
-        made = style.figure(PANEL_IN, title, subtitle(plan), legend=style.legend_rows(labels))
-        panels = made.subplots(1, len(quantities), squeeze=False)[0]
+
+    def draw_on(*panels: "Axes") -> float:
         for axes, quantity in zip(panels, quantities, strict=True):
-            _panel(axes, quantity, plan, numbers)
-        keys = panels[0].get_legend_handles_labels()[0]
-        if keys and labels:
-            style.add_legend(made, keys)
-        elif keys:
-            panels[0].legend()
-        return made
+            panel(axes, quantity, plan, numbers)
+        return HEIGHT_IN
+
+    first = quantities[0].title
+    title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}: {settings(plan)}"
+    return style.drawn(draw_on, lambda: title, look, panels=len(quantities))
 
 
-def _panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]) -> None:
+def panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any]) -> None:
+    """Draws a quantity over the values of the key, a line for each policy with its 95 % intervals."""
     points = numbers["points"]
     places, labels, is_log = _places([point["value"] for point in points], plan.sweep.key)
-    found = {
-        policy: [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
-        for policy in plan.run.policies
-    }
-    tops = [max([n["mean"], *(n["ci95"] or ())]) for lines in found.values() for _, n in lines if n["mean"] is not None]
-    factor, unit = axis_unit(max(tops, default=1.0)) if quantity.is_time else (1.0, "")
-    for policy, line in found.items():
-        shown = [(x, n["mean"] / factor, n["ci95"]) for x, n in line if n["mean"] is not None]
+    longest = 0.0
+    for policy in plan.run.policies:
+        found = [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
+        shown = [(x, n["mean"], n["ci95"] or (n["mean"], n["mean"])) for x, n in found if n["mean"] is not None]
         if shown:
-            half = [(interval[1] - interval[0]) / 2 / factor if interval else 0.0 for _, _, interval in shown]
+            half = [(high - low) / 2 for _, _, (low, high) in shown]
             axes.errorbar(
-                [x for x, _, _ in shown], [y for _, y, _ in shown], yerr=half, color=style.policy_colour(policy),
-                label=policy_name(policy), marker="o", ms=5, lw=2, capsize=3, elinewidth=1.1,
+                [x for x, _, _ in shown], [mean for _, mean, _ in shown], yerr=half, color=style.policy_colour(policy),
+                label=policy_name(policy), marker="o", capsize=3, elinewidth=1.1,
             )  # fmt: skip
+            longest = max([longest, *(max(mean, high) for _, mean, (_, high) in shown)])
     if quantity.has_bound and plan.straggler.by != "congestion":
-        _bound(axes, places, points, plan.run.policies[0], factor)
+        _bound(axes, places, points, plan.run.policies[0])
     if plan.sweep.key == SEEDS:
-        _means(axes, quantity, numbers["all"], factor)
+        _means(axes, quantity, numbers["all"])
     if is_log:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(places, labels)
     axes.set_xlabel(f"{name_of(plan.sweep.key)} ({plan.sweep.key})" if plan.sweep.key in KEYS else plan.sweep.key)
-    axes.set_ylabel(f"{quantity.title}{f' ({unit})' if unit else ''}")
-    # intervals of few repetitions may be much larger than the values
-    limit = quantity.highest * 1.05 if quantity.highest else 1.08 * max(tops, default=1.0) / factor
-    axes.set_ylim(0, limit or 1.0)
-    axes.grid(axis="y")
+    if quantity.is_time:
+        style.time_axis(axes, "y", 1.08 * longest, quantity.title)
+    else:
+        axes.set_ylabel(quantity.title)
+        # intervals of few repetitions may be much larger than the values
+        axes.set_ylim(0, 1.05 * quantity.highest if quantity.highest else 1.08 * longest or 1.0)
+        axes.grid(axis="y")
 
 
-def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any], factor: float) -> None:
+def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any]) -> None:
     """Draws the mean over all seeds as a line, and its interval as a band."""
     for policy, found in policies.items():
         shown = found["quantities"][quantity.title]
         if shown["mean"] is not None:
-            axes.axhline(shown["mean"] / factor, color=style.policy_colour(policy), lw=1.0, ls=":")
+            axes.axhline(shown["mean"], color=style.policy_colour(policy), lw=1.0, ls=":")
         if shown["ci95"]:
             low, high = shown["ci95"]
-            axes.axhspan(low / factor, high / factor, color=style.policy_colour(policy), alpha=0.15, lw=0)
+            axes.axhspan(low, high, color=style.policy_colour(policy), alpha=0.15, lw=0)
 
 
 def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any]:
@@ -248,22 +239,19 @@ def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any
     return dict(point["policies"].get(policy, {}).get("quantities", {}).get(quantity.title, nothing))
 
 
-def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str, factor: float) -> None:
+def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str) -> None:
     """Draws the fluid bound: all work over all speed, without communication."""
     bounds = [point["policies"].get(policy, {}).get("fluid_bound_s") for point in points]
-    shown = [(x, bound / factor) for x, bound in zip(places, bounds, strict=True) if bound]
+    shown = [(x, bound) for x, bound in zip(places, bounds, strict=True) if bound]
     if shown:
-        axes.plot(
-            [x for x, _ in shown], [y for _, y in shown], color=style.BOUND_COLOUR, lw=1.2, ls=(0, (4, 2)),
-            label=BOUND_LABEL,
-        )  # fmt: skip
+        axes.plot(*zip(*shown, strict=True), color=style.BOUND_COLOUR, lw=1.2, ls="--", label=BOUND_LABEL)
 
 
 def name_of(key: str) -> str:
     return KEYS.get(key, key)
 
 
-def subtitle(plan: Plan) -> str:
+def settings(plan: Plan) -> str:
     """The settings common to all points."""
     topology, repetitions = plan.topology, plan.run.repetitions
     jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""

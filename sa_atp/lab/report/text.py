@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sa_atp.lab import policies
 from sa_atp.lab.runs.records import RunResult
@@ -120,10 +120,10 @@ def situation(result: RunResult) -> str:
     found = []
     if straggler.by == "congestion" and straggler.pattern == "constant":
         found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}")
-    slow, is_on = _slow_workers(result), straggler_pattern(result.plan).is_on
-    patterns = [tuple(sorted(workers.items())) for (_, step), workers in slow.items() if is_on(step)]
-    if any(patterns):
-        found.append(_slow(patterns, result.plan.topology.workers))
+    is_on = straggler_pattern(result.plan).is_on
+    slow = {step: workers for step, workers in _slow_workers(result).items() if is_on(step)}
+    if any(slow.values()):
+        found.append(_slow(slow, result.plan.topology.workers))
     paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
     if paused and straggler.pattern == "random-pause":
         low, high = (_short(length, 3) for length in straggler.pause_range)
@@ -143,7 +143,7 @@ def situation(result: RunResult) -> str:
         found.append(f"{contended} contended at times, {left}")
     when = _when(straggler.from_step, straggler.until_step) if found else ""
     if links := slow_links(result):
-        found.insert(0, f"{_counted(len(links), 'link')} {_range(links.values())}")
+        found.insert(0, f"{_counted(len(links), 'link')} {slower_by(links.values())}")
     return f"with {' and '.join(found)}{when}" if found else "with no straggler"
 
 
@@ -153,38 +153,38 @@ def _when(first: int, end: int) -> str:
     return f" in steps {first} to {end - 1}" if end else begin
 
 
-def _slow_workers(result: RunResult) -> dict[tuple[int, int], dict[int, float]]:
-    """(repetition, step) -> slow-down of each slow worker, from the first policy; all jobs have the same."""
-    found: dict[tuple[int, int], dict[int, float]] = defaultdict(dict)
-    reports: dict[tuple[int, int], int] = defaultdict(int)
-    first = result.runs[0].policy if result.runs else None
-    for run in result.runs:
-        if run.policy != first:
-            continue
-        for each in run.iterations:
-            slow = found[run.repetition, each.step]
-            reports[run.repetition, each.step] += 1
-            if each.slowdown > 1:
-                slow[each.worker] = each.slowdown
+def _slow_workers(result: RunResult) -> dict[int, dict[int, float]]:
+    """By step, the slow-down of each slow worker, from the first run; policies, repetitions and jobs have the same."""
+    found: dict[int, dict[int, float]] = defaultdict(dict)
+    reports: dict[int, int] = defaultdict(int)
+    for each in result.runs[0].iterations if result.runs else []:
+        slow = found[each.step]
+        reports[each.step] += 1
+        if each.slowdown > 1:
+            slow[each.worker] = each.slowdown
     # if workers are not in step, slow ones record fewer steps: a missing record is not a change of speed
     whole = max(reports.values(), default=0)
-    return {step: slow for step, slow in found.items() if reports[step] == whole}
+    return {step: slow for step, slow in sorted(found.items()) if reports[step] == whole}
 
 
-def _slow(patterns: list[tuple[tuple[int, float], ...]], workers: int) -> str:
-    factors = [f for pattern in patterns for _, f in pattern]
-    how = _range(factors)
-    if len(set(patterns)) == 1:
-        all_slow = len(patterns[0]) == workers and workers > 1
-        who = f"all {in_words(workers)} workers" if all_slow else _counted(len(patterns[0]), "worker")
-        return f"{who} {how}"
-    if all(len(pattern) == 1 for pattern in patterns):
-        same = len({worker for pattern in patterns for worker, _ in pattern}) == 1
-        return f"one worker {how}" if same else f"one worker in each step {how}, not always the same one"
-    return f"some workers {how} at times"
+def _slow(slow: Mapping[int, Mapping[int, float]], workers: int) -> str:
+    """Who is slow, by how much, and when. Args: slow: by step, the slow-down of each slow worker."""
+    who = {worker for each in slow.values() for worker in each}
+    how = slower_by([slowdown for each in slow.values() for slowdown in each.values()])
+    steps = [step for step, each in slow.items() if each]
+    if len(who) > 1 and all(len(each) == 1 for each in slow.values()):
+        return f"one worker in each step {how}, not always the same one"
+    together = all(each.keys() == who for each in slow.values() if each)
+    names = f"all {in_words(workers)} workers" if together and len(who) == workers > 1 else _counted(len(who), "worker")
+    said = f"{names} {how}" if together else f"{names} {how} at times"
+    if len(steps) == len(slow):
+        return said
+    if steps[-1] - steps[0] == len(steps) - 1:
+        return f"{said} in steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{said} in step {steps[0]}"
+    return f"{said} in {len(steps)} of {plural(len(slow), 'step')}"
 
 
-def _range(factors: Collection[float]) -> str:
+def slower_by(factors: Collection[float]) -> str:
     """2× to 8× slower."""
     low, high = min(factors), max(factors)
     return slower(low) if low == high else f"{_short(low, 2)}× to {slower(high, 2)}"

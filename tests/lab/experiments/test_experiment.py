@@ -83,13 +83,17 @@ def test_a_table_without_pandas(result: experiment.Result, monkeypatch: pytest.M
 
 
 @pytest.mark.needs("matplotlib")
-def test_figures(result: experiment.Result) -> None:
-    assert list(result.figures) == ["iteration_time", "who_did_what", "timeline", "training"]
+def test_figures(result: experiment.Result, tmp_path: Path) -> None:
+    assert list(result.figures) == ["iteration_time", "over_steps", "who_did_what", "timeline", "training", "loss"]
     assert all(text.endswith(".") for text in result.figures.values())
     shown: Any = result.figure("iteration-time")
     assert shown._repr_png_().startswith(b"\x89PNG")  # what a notebook shows
-    assert result.figure("timeline.png", narrow=True).get_size_inches()[0] < shown.get_size_inches()[0]
-    with pytest.raises(UserError, match="figure 'speed': expected one of 'iteration_time', 'who_did_what'"):
+    for_paper = result.figure("timeline.png", paper=True)
+    assert for_paper.get_size_inches().tolist() == [3.3, 2.4]
+    for_paper.axes[0].set_xlabel("changed")
+    for_paper.savefig(tmp_path / "changed.pdf")
+    assert b"/Type3" not in (tmp_path / "changed.pdf").read_bytes()  # the style's fonts, whoever saves it
+    with pytest.raises(UserError, match="figure 'speed': expected one of iteration_time, over_steps, who_did_what"):
         result.figure("speed")
 
 

@@ -1,136 +1,194 @@
-"""Figures of every kind of run: nothing is cut off, and no texts overlap."""
+"""Figures of every kind of run: what they draw is what the records say, and everything fits."""
 
 import base64
+import itertools
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
 from sa_atp.lab.plans.plan import Plan, RunPlan, TopologyPlan
-from sa_atp.lab.report.drawing import figures, style
-from sa_atp.lab.report.drawing.figures import FIGURES, FigureKind
-from sa_atp.lab.report.drawing.style import NARROW, WIDE, FigureLayout, NothingToDrawError
-from sa_atp.lab.runs.records import PolicyRun, RunResult
+from sa_atp.lab.report import stats
+from sa_atp.lab.report.drawing import figures, gantt, style
+from sa_atp.lab.report.drawing.figures import FIGURES
+from sa_atp.lab.report.drawing.style import PAPER, SCREEN, NothingToDrawError, Style
+from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import link_contention
 
 from . import synthetic
-from .cases import CASES, iteration
+from .cases import CASES, gaps, iteration
 
 pytest.importorskip("matplotlib")
 
-NOT_DRAWN = {
-    ("no intervals", "timeline.png"), ("small", "timeline.png"), ("no losses", "timeline.png"),
-    ("repetitions are alike", "timeline.png"),
-    ("no losses", "training.png"),
-    *((name, kind.name) for name in ("nothing", "empty runs") for kind in FIGURES),
+WITHOUT = {
+    "no intervals": {"timeline"}, "small": {"timeline"}, "repetitions are alike": {"timeline"},
+    "no losses": {"timeline", "training", "loss"}, "no evaluations": {"training"},
+    **{name: {kind.stem for kind in FIGURES} for name in ("nothing", "empty runs")},
 }  # fmt: skip
+SMALL = Style(width_in=2.0, height_in=1.5, font_size=12.0, line_width=1.0, dpi=50)
 
 
-def drawn(kind: FigureKind, result: RunResult, layout: FigureLayout = WIDE) -> Any:
-    """A figure on a canvas, laid out."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    with style.applied(layout):
-        made = kind.draw(result, layout)
-        FigureCanvasAgg(made)
-        made.draw_without_rendering()
-    return made
+def axes_of(name: str, result: RunResult, look: Style = SCREEN) -> Any:
+    return figures.draw(result, figures.find(name), look).axes[0]
 
 
-def texts(made: Any) -> list[tuple[str, Any]]:
-    """(text, its box in pixels) for all texts in a figure."""
-    from matplotlib.text import Text
-
-    hidden = set()
-    for axes in made.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            low, high = sorted(axis.get_view_interval())
-            ticks = axis.get_major_ticks()
-            hidden |= {id(t.label1) for t in ticks if not (low <= t.get_loc() <= high and t.label1.get_visible())}
-    found = [t for t in made.findobj(Text) if t.get_visible() and t.get_text().strip() and id(t) not in hidden]
-    renderer = made.canvas.get_renderer()
-    return [(t.get_text(), Text.get_window_extent(t, renderer)) for t in found]
+def labels(axes: Any) -> list[str]:
+    return [text.get_text() for text in axes.get_yticklabels()]
 
 
-NARROW_CASES = (
-    "demo",
-    "one step",
-    "extreme straggler",
-    "ten policies, eight workers",
-    "sixteen workers",
-    "repetitions",
-)
+def bars(axes: Any, key: str) -> list[tuple[float, float, float]]:
+    """(row, start, width) of each bar with a label of the legend."""
+    found = [c for c in axes.containers if c.get_label() == key]
+    return [(bar.get_y() + bar.get_height() / 2, bar.get_x(), bar.get_width()) for each in found for bar in each]
 
 
-@pytest.mark.parametrize(
-    ("name", "layout"),
-    [
-        *(pytest.param(name, WIDE, id=f"{name}-wide") for name in CASES if name != "many steps"),
-        *(pytest.param(name, NARROW, id=f"{name}-narrow") for name in NARROW_CASES),
-    ],
-)
-def test_nothing_is_cut_off_and_nothing_overlaps(name: str, layout: FigureLayout) -> None:
+def spans(axes: Any, colour: str) -> list[tuple[float, float, float]]:
+    """(row, start, end) of each part of a broken bar of a colour, to the microsecond."""
+    from matplotlib.colors import to_rgba
+
+    found = []
+    for each in axes.collections:
+        if len(each.get_facecolor()) and tuple(each.get_facecolor()[0]) == to_rgba(colour):
+            boxes = [path.get_extents() for path in each.get_paths()]
+            found += [(round((b.y0 + b.y1) / 2, 3), round(b.x0, 6), round(b.x1, 6)) for b in boxes]
+    return sorted(found)
+
+
+def shaded(axes: Any) -> list[tuple[float, float]]:
+    return sorted((patch.get_x(), patch.get_x() + patch.get_width()) for patch in axes.patches)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "many steps"])
+def test_every_run_has_its_figures(name: str) -> None:
     result = CASES[name]()
     for kind in FIGURES:
-        if (name, kind.name) in NOT_DRAWN:
+        if kind.stem in WITHOUT.get(name, set()):
             with pytest.raises(NothingToDrawError):
-                drawn(kind, result, layout)
-            continue
-        made = drawn(kind, result, layout)
-        written = texts(made)
-        for n, (text, box) in enumerate(written):
-            inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= made.bbox.width and box.y1 <= made.bbox.height
-            assert inside, f"{kind.name}: {text!r} is cut off"
-            for other, there in written[:n]:
-                wide = min(box.x1, there.x1) - max(box.x0, there.x0)
-                high = min(box.y1, there.y1) - max(box.y0, there.y0)
-                assert wide <= 1 or high <= 2, f"{kind.name}: {text!r} lies on {other!r}"
+                figures.draw(result, kind)
+        else:
+            assert figures.draw(result, kind).get_suptitle() == kind.title(result)
+
+
+@pytest.mark.parametrize("name", ["demo", "ten policies, eight workers", "sixteen workers", "repetitions", "pauses"])
+def test_figures_for_a_paper_fit_into_a_column(name: str, tmp_path: Path) -> None:
+    written, left_out = figures.write(CASES[name](), tmp_path, FIGURES, PAPER, "pdf")
+    assert len(written) == len(FIGURES)
+    assert left_out == {}
+    for path in written:
+        data = path.read_bytes()
+        assert b"/FontFile2" in data, "fonts are embedded"
+        assert b"/Type3" not in data
+        assert b"/MediaBox [ 0 0 237.6 172.8 ]" in data  # 3.3 x 2.4 inches
+    for kind in FIGURES:
+        made = figures.draw(CASES[name](), kind, PAPER)
+        made.draw_without_rendering()
+        assert made.get_suptitle() == ""
+        for axes in made.axes:
+            box: Any = axes.get_tightbbox()
+            assert -1 <= box.x0 <= box.x1 <= made.bbox.width + 1, f"{kind.name} is cut off"
+            assert -1 <= box.y0 <= box.y1 <= made.bbox.height + 1, f"{kind.name} is cut off"
+
+
+def test_a_figure_without_room_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"a figure of 2 x 1.5 inches has no room for its content"):
+        figures.write(CASES["ten policies"](), tmp_path, [figures.find("who_did_what")], SMALL, "png")
+
+
+@pytest.mark.parametrize("suffix", style.FORMATS)
+def test_the_same_figure_gives_the_same_file_whatever_the_user_has_set(suffix: str, tmp_path: Path) -> None:
+    import matplotlib
+
+    kinds, result = [figures.find("iteration-time")], synthetic.result(steps=6)
+    first, _ = figures.write(result, tmp_path / "a", kinds, SCREEN, suffix)
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "pdf.fonttype": 3}):
+        again, _ = figures.write(result, tmp_path / "b", kinds, SCREEN, suffix)
+    assert first[0].read_bytes() == again[0].read_bytes()
+    assert first[0].read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
 
 
 def test_many_steps_stay_a_small_picture(tmp_path: Path) -> None:
     written, left_out = figures.draw_all(CASES["many steps"](), tmp_path)
-    assert len(written) == 4
-    assert not left_out
-    assert all(each.path.stat().st_size < 400_000 for each in written)
-    assert all(len(uri) < 500_000 for each in written for uri in (each.wide, each.narrow))
-
-
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    result = synthetic.result(steps=6)
-    kind = FIGURES[0]
-    with style.applied():
-        first = style.save(kind.draw(result, WIDE), tmp_path / "a.png").read_bytes()
-        second = style.save(kind.draw(result, WIDE), tmp_path / "b.png").read_bytes()
-    assert first == second
-    assert first.startswith(b"\x89PNG")
+    assert (len(written), left_out) == (len(FIGURES), {})
+    assert all(each.path.stat().st_size < 400_000 and len(each.picture) < 500_000 for each in written)
 
 
 def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "timeline.png").write_bytes(b"old")
     written, left_out = figures.draw_all(CASES["no intervals"](), tmp_path)
-    assert sorted(each.path.name for each in written) == ["iteration_time.png", "training.png", "who_did_what.png"]
+    assert {each.path.name for each in written} == {kind.name for kind in FIGURES} - {"timeline.png"}
     assert left_out == {"timeline.png": "no intervals were recorded"}
     assert not (tmp_path / "timeline.png").exists()
+    for each in written:  # text stays text
+        svg = base64.b64decode(each.picture.removeprefix("data:image/svg+xml;base64,")).decode()
+        assert "SA-ATP" in svg
+        assert "sans-serif" in svg
 
 
-def title(result: RunResult, name: str) -> str:
-    kind = next(kind for kind in FIGURES if kind.name == name)
-    with style.applied():
-        return str(kind.draw(result, WIDE).texts[0].get_text())
+def test_names_of_figures() -> None:
+    assert figures.find("over-steps.png").name == "over_steps.png"
+    with pytest.raises(UserError, match=r"figure 'over_step': expected one of .* \(did you mean over_steps\?\)"):
+        figures.find("over_step")
 
 
-def test_the_timelines_title_counts_steps() -> None:
-    assert title(synthetic.result(steps=12), "timeline.png") == "While ATP takes two steps, SA-ATP takes five"
-    assert title(CASES["extreme straggler"](), "timeline.png").startswith("While ATP is in its first step")
-    assert title(CASES["one step"](), "timeline.png").startswith("One step takes 53")
+# --- what each shows --------------------------------------------------------------------------------------------------
 
 
-def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
-    written = [text.replace("\u00a0", " ") for text, _ in texts(drawn(FIGURES[0], synthetic.result()))]
-    assert "fluid bound 158 ms (devices alone: all work / all speed)" in written
-    assert any(text.startswith("63 % shorter") for text in written)
+@pytest.mark.parametrize("name", ["demo", "ten policies", "repetitions", "updates of unequal work"])
+def test_iteration_time_shows_means_steps_and_bounds(name: str) -> None:
+    result = CASES[name]()
+    axes, found = axes_of("iteration_time", result), stats.policies(result)
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([each.mean_s for each in found])
+    dots = [each.get_offsets()[:, 0] for each in axes.collections if len(each.get_offsets()) > 1]
+    for shown, each in zip(dots, found, strict=True):
+        assert sorted(shown) == pytest.approx(sorted(each.pooled_s))
+    drawn = {
+        round(x, 9)
+        for each in axes.collections
+        if hasattr(each, "get_segments")
+        for s in each.get_segments()
+        for x in s[:, 0]
+    }
+    assert {round(each.fluid_bound_s or 0.0, 9) for each in found} <= drawn
+
+
+@pytest.mark.parametrize("name", ["demo", "random straggler", "repetitions", "late worker"])
+def test_over_steps_shows_the_time_of_each_step(name: str) -> None:
+    result = CASES[name]()
+    for line, each in zip(axes_of("over_steps", result).lines, stats.policies(result), strict=True):
+        took = np.mean([np.diff([0.0, *stats.step_ends_s(run).values()]) for run in each.runs], axis=0)
+        assert list(line.get_xdata()) == list(stats.step_ends_s(each.runs[0]))
+        assert list(line.get_ydata()) == pytest.approx(list(took))
+
+
+def test_over_steps_shades_the_steps_in_which_a_worker_was_slow() -> None:
+    """One that is slow from step 20 to 39 of 60, one that pauses, and none."""
+    plan = Plan(run=RunPlan(steps=60, policies=("atp",)), topology=TopologyPlan(workers=2))
+    rows = [
+        iteration(step, worker, 1.0, slowdown=4.0 if worker == 1 and 20 <= step < 40 else 1.0)
+        for step in range(60)
+        for worker in range(2)
+    ]
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, [PolicyRun("atp", 0, rows)])
+    assert shaded(axes_of("over_steps", result)) == [(19.5, 39.5)]
+    result.runs[0].intervals = [Interval(0, 50, "pause", 0, 5)]
+    assert shaded(axes_of("over_steps", result)) == [(19.5, 39.5), (49.5, 50.5)]
+    assert shaded(axes_of("over_steps", CASES["no straggler"]())) == []
+    assert shaded(axes_of("over_steps", CASES["demo"]())) == [(-0.5, 39.5)]
+
+
+def test_who_did_what_adds_up_to_each_workers_step() -> None:
+    result = synthetic.result(steps=12)
+    axes = axes_of("who_did_what", result)
+    found = [each.seconds for policy in stats.policies(result) for each in policy.workers()]
+    for kind in ("compute", "help", "send", "wait"):
+        drawn = [width for _, _, width in bars(axes, style.ACTIVITY_LABELS[kind])]
+        assert drawn == pytest.approx([seconds[kind] for seconds in found])
+    ends = [start + width for _, start, width in bars(axes, style.ACTIVITY_LABELS["wait"])]
+    assert ends == pytest.approx([sum(seconds.values()) for seconds in found])
 
 
 @pytest.mark.parametrize(
@@ -141,45 +199,93 @@ def test_figures_show_the_fluid_bound_and_the_reduction() -> None:
         ("contended link", "worker 3 (link contended)"),
         ("slow link", "worker 3 (link 10× slower)"),
         ("links of a file", "worker 1 (link 2× slower)"),
-        ("links of a file", "worker 3 (link 10× slower)"),
         ("CPU quota", "worker 3 (CPU quota, 4× slower)"),
         ("CPU shared", "worker 3 (CPU shared, 4× slower)"),
-        ("pauses", "worker 3 (pauses at times)"),
+        ("pauses", "worker 3 (pauses in 15 % of steps)"),
     ],
 )
 def test_stragglers_of_every_cause_are_marked(name: str, label: str) -> None:
-    """The label has the reason, and the legend the mark."""
-    shown = ["who_did_what.png"] if name == "pauses" else ["who_did_what.png", "timeline.png"]
-    for kind in (kind for kind in FIGURES if kind.name in shown):
-        written = [text for text, _ in texts(drawn(kind, CASES[name]()))]
-        assert written.count(label) == 2
-        assert "straggler" in written
+    for figure in ("who_did_what", "timeline"):
+        axes = axes_of(figure, CASES[name]())
+        assert [text.replace("\u00a0", " ") for text in labels(axes)].count(label) == 2, figure
+        assert "straggler" in [text.get_text() for text in axes.get_legend().get_texts()], figure
 
 
-def test_a_worker_without_a_counted_step_is_named() -> None:
-    written = [text for text, _ in texts(drawn(FIGURES[1], CASES["late worker"]()))]
-    assert any(text.startswith("SA-ATP") and text.endswith("no counted step of worker 3") for text in written)
-
-
-def test_the_timeline_says_where_a_run_is_over() -> None:
-    found = synthetic.result(steps=5)
-    assert [text for text, _ in texts(drawn(FIGURES[2], found))].count("the run is over") == 1
-
-
-def test_embedded_figures_have_selectable_text(tmp_path: Path) -> None:
-    written, _ = figures.draw_all(synthetic.result(steps=5), tmp_path)
-    for each in written:
-        for uri in (each.wide, each.narrow):
-            svg = base64.b64decode(uri.removeprefix("data:image/svg+xml;base64,")).decode()
-            assert "SA-ATP" in svg
-            assert "DejaVu Sans" in svg
-            assert "sans-serif" in svg
+def test_a_worker_that_is_slow_at_times_is_not_called_slow() -> None:
+    plan = Plan(run=RunPlan(steps=4, warm_up=0, policies=("atp",)), topology=TopologyPlan(workers=2))
+    slow = {(step, 1): 4.0 for step in (1, 2, 3)}
+    rows = [iteration(s, w, 1.0, slowdown=slow.get((s, w), 1.0)) for s in range(4) for w in range(2)]
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, [PolicyRun("atp", 0, rows)])
+    assert labels(axes_of("who_did_what", result)) == ["ATP", "worker 0", "worker 1 (4× slower in 75\u00a0% of steps)"]
 
 
 def test_link_settings_make_no_stragglers_on_a_backend_without_links() -> None:
     found = CASES["slow link"]()
     found.backend = "local"
-    assert "straggler" not in [text for text, _ in texts(drawn(FIGURES[1], found))]
+    assert not any("(" in text for text in labels(axes_of("who_did_what", found)))
+
+
+def test_a_worker_without_a_counted_step_is_named() -> None:
+    assert "worker 3 (no counted step)" in labels(axes_of("who_did_what", CASES["late worker"]()))
+
+
+def test_the_timeline_has_all_intervals_of_its_window() -> None:
+    result = synthetic.result(steps=12)
+    first, end_s = gantt.window(result)
+    axes = axes_of("timeline", result)
+    for heading, run in zip((0, 5), result.runs, strict=True):
+        origin = gantt.step_begins_s(run)[first]
+        for kind in ("compute", "help", "wait"):
+            expected = [
+                (heading + 1 + i.worker, max(0.0, i.start_us / 1e6 - origin), min(i.end_us / 1e6 - origin, end_s))
+                for i in run.intervals
+                if i.kind == kind and i.start_us / 1e6 < origin + end_s and i.end_us / 1e6 > origin
+            ]
+            drawn = [s for s in spans(axes, style.ACTIVITY_COLOURS[kind]) if heading < s[0] <= heading + 4]
+            assert np.array(drawn) == pytest.approx(np.array(sorted(expected)), abs=2e-6), kind
+    assert {row for row, _, _ in spans(axes, style.SLOW_COLOUR)} == {4, 9}
+
+
+def test_the_timelines_title_counts_steps() -> None:
+    def said(result: RunResult) -> str:
+        return gantt.timeline_title(result).replace("\u00a0", " ")
+
+    assert re.fullmatch(r"Steps in 1.0\d s: ATP 2, SA-ATP 5", said(synthetic.result(steps=12)))
+    assert said(CASES["extreme straggler"]()).endswith("ATP 0, SA-ATP 12")
+
+
+def test_a_contended_link_is_marked_while_it_is_contended() -> None:
+    """The spells are those of the simulator's clock, of which a run's times are a part."""
+    result = CASES["contended link"]()
+    contention = link_contention(result.plan)
+    assert contention is not None
+    run = result.runs[0]
+    run.origin_us = 30_000
+    end = max(i.end_us for i in run.intervals if i.worker == 3)
+    wanted = [(a - 30_000, b - 30_000) for a, b, _ in itertools.islice(contention.spells(3), 1000)]
+    expected = sum(min(end, until) - max(0, start) for start, until in wanted if start < end and until > 0)
+    found = gantt.slow_spans(result, run)
+    assert {worker for worker, parts in found.items() if parts} == {3}
+    assert sum(length for _, length in found[3]) == pytest.approx(expected / 1e6)
+
+
+def test_the_timeline_shows_gaps_between_steps() -> None:
+    rows = {row for row, _, _ in spans(axes_of("timeline", gaps()), style.ACTIVITY_COLOURS["between"])}
+    assert len(rows) > 1
+
+
+@pytest.mark.parametrize("name", ["demo", "repetitions", "three policies"])
+def test_curves_of_training_end_where_runs_end(name: str) -> None:
+    result = CASES[name]()
+    for figure, value in (("training", "accuracy"), ("loss", "loss")):
+        lines = [line for line in axes_of(figure, result).lines if len(line.get_xdata()) > 2]
+        ordered = [run for each in stats.policies(result) for run in each.runs]
+        for line, run in zip(
+            [each for each in lines if each.get_marker() == "o" and each.get_markevery()], ordered, strict=True
+        ):
+            assert list(line.get_xdata()) == [each.time_s for each in run.evaluations]
+            assert list(line.get_ydata()) == [getattr(each, value) for each in run.evaluations]
+            assert axes_of(figure, result).get_xlim()[1] >= run.evaluations[-1].time_s
 
 
 def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
@@ -187,59 +293,3 @@ def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:
     worn = [*policies.colours().values(), style.BOUND_COLOUR, *style.ACTIVITY_COLOURS.values()]
     assert len(set(worn)) == len(worn)
     assert style.policy_colour("unheard-of") == style.policy_colour("unheard-of")
-
-
-def test_the_users_settings_do_not_matter() -> None:
-    import matplotlib
-
-    result = synthetic.result(steps=4)
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black"}), style.applied():
-        made = FIGURES[0].draw(result, WIDE)
-        assert matplotlib.rcParams["font.size"] == 10
-        assert made.axes[0].get_facecolor() == (1, 1, 1, 1)
-
-
-@pytest.mark.parametrize(
-    ("name", "width_in"), [("demo", 14.0), ("ten policies", 3.4), ("slow link", 3.4), ("sixteen workers", 6.0)]
-)
-def test_figures_of_another_size(name: str, width_in: float) -> None:
-    """They are as wide as was said, and their titles and legends stay within them."""
-    for kind in FIGURES:
-        made = drawn(kind, CASES[name](), style.of_size(width_in))
-        assert made.get_size_inches()[0] == width_in
-        for each in (*made.texts, *(text for legend in made.legends for text in legend.get_texts())):
-            box = each.get_window_extent()
-            assert -1 <= box.x0 <= box.x1 <= made.bbox.width + 1, (kind.name, each.get_text())
-
-
-def test_a_size_that_was_asked_for_is_that_of_all_figures(tmp_path: Path) -> None:
-    written, left_out = figures.write(synthetic.result(steps=6), tmp_path, layout=style.of_size(7, 5), suffix="svg")
-    assert left_out == {}
-    assert sorted(path.name for path in written) == sorted(f"{Path(kind.name).stem}.svg" for kind in FIGURES)
-    for path in written:
-        assert re.search(r'<svg [^>]*width="504pt" height="360pt"', path.read_text(encoding="utf-8"))
-
-
-def test_a_figure_that_is_too_low_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^iteration_time.png: a figure 2 inches high has no room .* at least 3\.\d$"):
-        figures.write(synthetic.result(steps=6), tmp_path, layout=style.of_size(7, 2))
-
-
-@pytest.mark.parametrize("suffix", style.FORMATS)
-def test_the_same_figure_gives_the_same_file(suffix: str, tmp_path: Path) -> None:
-    first, again = (figures.write(synthetic.result(steps=6), tmp_path / name, suffix=suffix)[0] for name in "ab")
-    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in again]
-    begins = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
-    assert all(path.read_bytes().startswith(begins) for path in first)
-
-
-def test_where_shards_differ_their_samples_are_shown() -> None:
-    (kind,) = (each for each in FIGURES if each.name == "who_did_what.png")
-    plan = Plan(run=RunPlan(policies=("atp", "boa"), steps=2, warm_up=0), topology=TopologyPlan(workers=2))
-    runs = [
-        PolicyRun(name, 0, [iteration(step, w, 1.0, samples=samples[w]) for step in range(2) for w in range(2)])
-        for name, samples in (("atp", (64, 64)), ("boa", (96, 32)))
-    ]
-    result = RunResult(plan, "plan.toml", "sim", "embedded", {"cpus": 2}, runs)
-    said = [text for text, _ in texts(drawn(kind, result)) if re.match(r"[0-9.]+ own", text)]
-    assert said == ["2.0 own", "2.0 own", "2.0 own (96 samples a shard)", "2.0 own (32 samples a shard)"]

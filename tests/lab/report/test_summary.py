@@ -58,12 +58,13 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
     result = overlapping()
     (policy,) = stats.policies(result)
     assert sweep.ITERATION_TIME.of(policy, result.plan) == [policy.mean_s]
-    (stretch,) = gantt.stretches_of(result)
-    assert list(stretch.ends_s.values()) == np.cumsum(policy.pooled_s[1:]).tolist()  # it begins with the pause
-    assert stretch.spans_s[1, 1] == (0.0, 5.0)
-    times, _ = training._training_loss(result.runs[0])
-    assert times.tolist() == np.cumsum(policy.pooled_s).tolist()
-    assert findings.iteration_time(result).replace("\u00a0", " ").startswith("SA-ATP: 2.00 s per iteration")
+    ends = np.cumsum(policy.pooled_s).tolist()
+    assert list(gantt.step_begins_s(result.runs[0]).values()) == [0.0, *ends[:-1]]
+    assert gantt.window(result) == (1, 6.0)  # it begins with the pause
+    assert [time for time, _ in training.training_loss(result.runs[0])] == ends
+    steps, times = stats.times_by_step(policy)
+    assert (steps, times.tolist()) == ([0, 1, 2, 3, 4], [policy.pooled_s.tolist()])
+    assert findings.iteration_time(result).replace("\u00a0", " ").endswith(": SA-ATP 2.00 s")
     rows = {label: cell for _, lines in table.rows(summarise(result)) for label, cell in lines}
     shown = summarise(result)
     cells = {label: rows[label]("sa-atp", shown["policies"]["sa-atp"], {}) for label in ("mean", "p50", "longest")}
@@ -73,9 +74,8 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
 def test_a_straggler_that_is_a_step_behind_is_marked_there_as_well() -> None:
     """Worker 0 begins step 2 at 4 s, worker 1 pauses in step 1 until 7 s."""
     result = overlapping()
-    (stretch,) = gantt.stretches_of(result, first=2)
-    assert min(stretch.starts_s) == 2
-    assert [row.slow_s for row in gantt.rows_of(result, stretch, 6.0)] == [[], [(0.0, 3.0)]]
+    found = gantt.slow_spans(result, result.runs[0])
+    assert (found[0], found[1]) == ([], [(2.0, 5.0)])
 
 
 def test_evaluations_have_the_time_of_the_jobs_step() -> None:

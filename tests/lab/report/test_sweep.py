@@ -118,10 +118,10 @@ def test_labels_of_values_do_not_overlap() -> None:
     assert sweep._places(((1.0, 2.0),), "straggler.slowdown_range")[1] == ["1 to 2"]
 
 
-def test_loopback_has_no_rate_in_the_subtitle() -> None:
+def test_loopback_has_no_rate_in_the_title() -> None:
     topology = TopologyPlan(link_mbps=20.0)
-    assert "20 Mbit/s links" in sweep.subtitle(Plan(run=RunPlan(backend="sim"), topology=topology))
-    assert "Mbit/s" not in sweep.subtitle(Plan(run=RunPlan(backend="local"), topology=topology))
+    assert "20 Mbit/s links" in sweep.settings(Plan(run=RunPlan(backend="sim"), topology=topology))
+    assert "Mbit/s" not in sweep.settings(Plan(run=RunPlan(backend="local"), topology=topology))
 
 
 def test_an_interrupted_sweep_can_be_drawn(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.lab.report import findings, table, text
+from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
 
@@ -93,6 +94,24 @@ def test_situations_of_links(name: str, expected: str) -> None:
     assert plain(text.situation(CASES[name]())) == expected
 
 
+@pytest.mark.parametrize(
+    ("slow", "expected"),
+    [
+        ({3: range(20, 40)}, "with one worker 4× slower in steps 20 to 39"),
+        ({2: [5]}, "with one worker 4× slower in step 5"),
+        ({3: [1, 2, 7]}, "with one worker 4× slower in 3 of 60 steps"),
+        ({1: range(9, 12), 2: range(9, 12)}, "with two workers 4× slower in steps 9 to 11"),
+        ({1: [9], 2: [10, 12]}, "with two workers 4× slower at times in 3 of 60 steps"),
+        (dict.fromkeys(range(4), range(50, 60)), "with all four workers 4× slower in steps 50 to 59"),
+    ],
+)
+def test_situations_say_when(slow: dict[int, list[int]], expected: str) -> None:
+    plan = Plan(run=RunPlan(steps=60, policies=("atp",), repetitions=2), topology=TopologyPlan(workers=4))
+    rows = [iteration(s, w, 1.0, slowdown=4.0 if s in slow.get(w, []) else 1.0) for s in range(60) for w in range(4)]
+    runs = [PolicyRun("atp", repetition, rows) for repetition in range(2)]
+    assert plain(text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}, runs))) == expected
+
+
 def test_situation_of_random_stragglers_comes_from_the_steps() -> None:
     found = synthetic.result(straggler=StragglerPlan(pattern="random"), steps=30)
     slowdowns = [i.slowdown for run in found.runs for i in run.iterations if i.slowdown > 1]
@@ -106,16 +125,13 @@ def test_titles_say_what_is_in_the_data() -> None:
     for run in found.runs:  # no spread between repetitions, so that the difference is clear
         run.iterations = [i for i in run.iterations if i.step < 2]
     assert plain(findings.iteration_time(found)) == "SA-ATP: 50 % shorter iterations than ATP with one worker 2× slower"
-    assert (
-        plain(findings.training(found))
-        == "SA-ATP reaches 50 % accuracy 1.9× sooner than ATP: after 7.00 s instead of 13.0 s"
-    )
+    assert plain(training.accuracy_title(found)) == "Time to 50 % accuracy: ATP 13.0 s, SA-ATP 7.00 s"
     # of 1 + 2 + 4 seconds of ATP and 1 + 0 + 2 of SA-ATP
-    assert plain(findings.who_did_what(found)) == "Workers wait 29 % of the time with ATP, 0 % with SA-ATP"
+    assert plain(findings.who_did_what(found)) == "Time in a step: waiting 29 % with ATP, 0 % with SA-ATP"
 
 
 def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
-    assert findings.iteration_time(small()).startswith("No clear difference")
+    assert findings.iteration_time(small()).startswith("SA-ATP: no clear difference")
 
 
 def with_means(*means: tuple[float, float]) -> RunResult:
@@ -145,10 +161,8 @@ def test_repetitions_are_compared_in_pairs() -> None:
 
 
 def test_policies_that_are_alike_are_not_called_unclear() -> None:
-    assert "iterations of the same length" in findings.iteration_time(
-        with_means((1.0, 1.0), (2.0, 2.001), (3.0, 2.999))
-    )
-    assert findings.iteration_time(with_means((1.0, 1.1), (1.0, 0.95))).startswith("No clear difference")
+    assert "iterations as long as ATP's" in findings.iteration_time(with_means((1.0, 1.0), (2.0, 2.001), (3.0, 2.999)))
+    assert findings.iteration_time(with_means((1.0, 1.1), (1.0, 0.95))).startswith("SA-ATP: no clear difference")
 
 
 def test_a_small_difference_of_single_runs_may_be_chance() -> None:
@@ -183,19 +197,18 @@ def test_devices_that_want_most_of_the_cores_are_named() -> None:
 
 def test_titles_do_not_exaggerate() -> None:
     assert "171 % longer" in plain(findings.iteration_time(CASES["baseline is faster"]()))
-    assert "iterations of the same length" in findings.iteration_time(CASES["no straggler"]())
+    assert "iterations as long as ATP's" in findings.iteration_time(CASES["no straggler"]())
     short = synthetic.result(steps=4)
-    assert findings.training(short).startswith("Neither ATP nor SA-ATP reached")
+    assert training.accuracy_title(short).endswith("accuracy: ATP not reached, SA-ATP not reached")
     short.runs = short.runs[:1]
-    assert findings.training(short).startswith("ATP did not reach")
-    assert plain(findings.iteration_time(short)).startswith("ATP: 53")
+    assert re.search(r"with one worker 4× slower: ATP 53\d ms$", plain(findings.iteration_time(short)))
 
 
 def test_the_title_if_one_policy_misses_the_target() -> None:
     found = small()
     for run in (found.runs[0], found.runs[2]):
         run.evaluations = [Evaluation(e.step, e.time_s, e.loss, 0.1) for e in run.evaluations]
-    assert plain(findings.training(found)) == "SA-ATP reaches 50 % accuracy after 7.00 s, ATP does not"
+    assert plain(training.accuracy_title(found)) == "Time to 50 % accuracy: ATP not reached, SA-ATP 7.00 s"
 
 
 def test_remarks_put_wrong_sums_first() -> None:

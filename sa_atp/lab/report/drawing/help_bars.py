@@ -18,42 +18,32 @@ PALE = 0.45  # opacity of projected work
 
 def draw(found: HelpStep) -> "Figure":
     """A row for each worker: projected work as thin pale bars, its activities as bars below; revocations as marks."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    projected = [d.step_end_ms for d in found.decisions if math.isfinite(d.step_end_ms)]
-    last_ms = max(found.end_ms, *(span.end_ms for r in found.ranks for span in (*r.projected, *r.real)))
-    keys = style.activity_keys({span.kind for r in found.ranks for span in r.real}, slow=False)
-    keys.append(Patch(facecolor="white", edgecolor=style.FAINT, linewidth=0.8, label="projected, above"))
-    keys.append(Line2D([], [], color=style.INK, lw=1.2, label="the sum is there"))
-    if projected:
-        keys.append(Line2D([], [], color=style.BOUND_COLOUR, lw=1.0, ls="--", label="when it was projected, at last"))
-    if any(r.revoked for r in found.ranks):
-        keys.append(Line2D([], [], color=style.INK, marker="v", ls="", label="asked to give back work"))
-    made = style.figure(
-        0.55 * len(found.ranks) + 0.6,
-        f"Step {found.step} of {policy_name(found.policy)}: projected and real work of each worker",
-        f"It took {duration(found.end_ms / 1000)}. Projections are those of the answers that the worker was given.",
-        legend=style.legend_rows(str(key.get_label()) for key in keys),
-    )
-    axes = made.subplots()
+    def draw_on(axes: "Axes") -> float:
+        return _draw_on(found, axes)
+
+    took = duration(found.end_ms / 1000)
+    return style.drawn(draw_on, lambda: f"Step {found.step} of {policy_name(found.policy)}, projected and real: {took}")
+
+
+def _draw_on(found: HelpStep, axes: "Axes") -> float:
     for y, r in enumerate(found.ranks):
-        _bars(axes, r.projected, y + PROJECTED, PROJECTED_IN, is_projected=True)
         _bars(axes, r.real, y + REAL, REAL_IN, is_projected=False)
-    for decision in found.decisions:
-        if decision.asked == "revocation":
-            y = [r.rank for r in found.ranks].index(decision.rank)
-            axes.plot([decision.at_ms], [y + PROJECTED], "v", color=style.INK, ms=4)
-    axes.axvline(found.end_ms, color=style.INK, lw=1.2)
+        _bars(axes, r.projected, y + PROJECTED, PROJECTED_IN, is_projected=True)
+    rows = {r.rank: y for y, r in enumerate(found.ranks)}
+    asked = [(d.at_ms, rows[d.rank] + PROJECTED) for d in found.decisions if d.asked == "revocation"]
+    if asked:
+        axes.plot(*zip(*asked, strict=True), "v", color=style.INK, ms=4, label="asked to give back work")
+    axes.axvline(found.end_ms, color=style.INK, lw=1.2, label="the sum is there")
+    projected = [d.step_end_ms for d in found.decisions if math.isfinite(d.step_end_ms)]
     if projected:
-        axes.axvline(projected[-1], color=style.BOUND_COLOUR, lw=1.0, ls="--")
-    axes.set_yticks(range(len(found.ranks)), [f"worker {r.rank}" for r in found.ranks])
-    axes.set_ylim(len(found.ranks) - 0.5, -0.5)
+        label = "when it was projected, at last"
+        axes.axvline(projected[-1], color=style.BOUND_COLOUR, lw=1.0, ls="--", label=label)
+    style.label_rows(axes, [f"worker {rank}" for rank in rows], set())
+    last_ms = max(found.end_ms, *(span.end_ms for r in found.ranks for span in (*r.projected, *r.real)))
     axes.set_xlim(0, last_ms * 1.01)
     axes.set_xlabel("milliseconds since the step began")
-    style.quiet_y(axes)
-    style.add_legend(made, keys)
-    return made
+    return 0.55 * len(found.ranks)
 
 
 def _bars(axes: "Axes", spans: tuple[Span, ...], y: float, height: float, *, is_projected: bool) -> None:
@@ -65,4 +55,5 @@ def _bars(axes: "Axes", spans: tuple[Span, ...], y: float, height: float, *, is_
             alpha=PALE if is_projected else 1.0,
             edgecolor=style.FAINT if is_projected else "white",
             linewidth=0.6 if is_projected else 0.35,
+            label="projected, above" if is_projected else style.ACTIVITY_LABELS[kind],
         )

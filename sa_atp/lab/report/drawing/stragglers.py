@@ -2,21 +2,16 @@
 the plan, or in the manifest if the network is that of a file. Spells of contention follow from the plan and its seed.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
-from sa_atp.lab.report.drawing.style import FigureLayout
+from sa_atp.lab.report import text
 from sa_atp.lab.report.stats import WorkerShare
-from sa_atp.lab.report.text import slow_links as slower_by
-from sa_atp.lab.report.text import slower
+from sa_atp.lab.report.text import percent, slower, slower_by
 from sa_atp.lab.runs.records import PolicyRun, RunResult
 from sa_atp.lab.runs.tasks import link_contention, straggler_pattern
 
 BY = {"cpu-quota": "CPU quota, ", "hog": "CPU shared, "}
-
-
-def slow_device(result: RunResult, slowdown: float) -> str:
-    """The label of a slow device, with the cause if it is not emulated."""
-    return BY.get(result.plan.straggler.by, "") + slower(slowdown)
 
 
 def slow_links(result: RunResult) -> dict[int, str]:
@@ -32,7 +27,7 @@ def always_slow_links(result: RunResult) -> dict[int, str]:
     straggler = result.plan.straggler
     if result.backend == "local":
         return {}  # it has no links
-    found = {worker: f"link {slower(factor)}" for worker, factor in slower_by(result).items()}
+    found = {worker: f"link {slower(factor)}" for worker, factor in text.slow_links(result).items()}
     if _is_congested(result) and not _is_for_some_steps(result):
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
     return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
@@ -92,23 +87,33 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     found = {}
     for worker in workers:
         why = [links[worker.worker]] if worker.worker in links else []
-        if worker.slow_steps > 0.5:
-            why.insert(0, slow_device(result, worker.slowdown) if worker.slowdown > 1 else "pauses")
-        elif worker.slow_steps > 0 and at_times:
-            why.insert(0, "slow at times" if worker.slowdown > 1 else "pauses at times")
+        if worker.slow_steps == 1 or (worker.slow_steps > 0 and at_times):
+            what = BY.get(result.plan.straggler.by, "") + slower_by(worker.slowdowns) if worker.slowdowns else "pauses"
+            why.insert(0, what if worker.slow_steps == 1 else f"{what} in {percent(worker.slow_steps)} of steps")
         if why:
             found[worker.worker] = ", ".join(why)
     return found
 
 
-def label(worker: int, why: str, layout: FigureLayout, *, few: bool) -> str:
-    """The label of a worker. Args: why: the reason that it is a straggler, or ""; few: rows are high enough for lines."""
-    if not why:
-        return f"worker {worker}"
-    if not layout.is_narrow:
-        return f"worker {worker} ({why})"
-    return f"worker {worker}\n{layout.lines(why, 14)}" if few else f"{worker} ({why})"
+def slow_in_steps(runs: Iterable[PolicyRun]) -> dict[int, set[int]]:
+    """By step, the workers whose device was slow in it, or who paused. Policies of a run have the same stragglers."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for run in runs:
+        for each in run.iterations:
+            if each.slowdown > 1:
+                found[each.step].add(each.worker)
+        for interval in run.intervals:
+            if interval.kind == "pause":
+                found[interval.step].add(interval.worker)
+    return dict(found)
 
 
-def most_lines(labels: Iterable[Iterable[str]]) -> int:
-    return max((text.count("\n") + 1 for texts in labels for text in texts), default=1)
+def spells(steps: Iterable[int]) -> list[tuple[int, int]]:
+    """The first and the last of each stretch of consecutive steps."""
+    found: list[tuple[int, int]] = []
+    for step in sorted(steps):
+        if found and found[-1][1] == step - 1:
+            found[-1] = found[-1][0], step
+        else:
+            found.append((step, step))
+    return found
