@@ -91,7 +91,7 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
     slow = stragglers.slow_in_steps(shown[0].runs)
     label: str | None = f"straggler: {_names({worker for workers in slow.values() for worker in workers})}"
     for first, last in stragglers.spells(slow):
-        axes.axvspan(first - 0.5, last + 0.5, color=style.SLOW_COLOUR, lw=0, zorder=0, label=label)
+        axes.axvspan(first - 0.5, last + 0.5, color=style.SLOW_COLOUR, alpha=0.6, lw=0, zorder=0, label=label)
         label = None
     axes.set_xlabel("step")
     axes.locator_params(axis="x", integer=True)
