@@ -79,7 +79,9 @@ def timeline_title(result: RunResult) -> str:
 
 def _runs(result: RunResult) -> list[tuple[PolicyStats, PolicyRun]]:
     """The first repetition of each policy that has intervals."""
-    found = [(each, run) for each in stats.policies(result) for run in each.runs if run.intervals and run.iterations]
+    found = [
+        (each, run) for each in stats.policies(result) for run in each.runs if run.intervals and stats.step_ends_s(run)
+    ]
     return [(each, run) for n, (each, run) in enumerate(found) if n == 0 or found[n - 1][0] is not each]
 
 
