@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import one_of
 from sa_atp.lab import report
 from sa_atp.lab.experiments.frames import frame
 from sa_atp.lab.plans.plan import Plan

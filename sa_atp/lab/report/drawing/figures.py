@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sa_atp.basics.errors import UserError
-from sa_atp.basics.words import meant
+from sa_atp.basics.words import one_of
 from sa_atp.lab.report import findings
 from sa_atp.lab.report.drawing import gantt, iteration_times, style, training, workers
 from sa_atp.lab.report.drawing.style import SCREEN, NothingToDrawError, Style
@@ -93,7 +93,7 @@ def find(name: str) -> FigureKind:
     stem = Path(name).stem.replace("-", "_")
     known = {kind.stem: kind for kind in FIGURES}
     if stem not in known:
-        raise UserError(f"figure {name!r}: expected one of {', '.join(known)}{meant(stem, list(known))}")
+        raise UserError(f"figure {name!r}: {one_of(stem, known)}")
     return known[stem]
 
 
