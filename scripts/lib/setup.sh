@@ -16,7 +16,7 @@ PINS="" # a file for pip with the exact versions of this environment
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)
 LOCK_WAIT_S=1800
-PATIENCE_S=4 # without a line of output: the next look makes it five at most
+PATIENCE_S=4 # without a line of output: the next look makes it five at most; after that, lines come ever more seldom
 LARGE_MB=20 # size of a file to fetch from which on a line announces it
 
 say() {
@@ -177,7 +177,7 @@ quietly() {
 # watched COMMAND...: keeps a command's output in LOG, announces large files that pip is about to fetch, and says now and then what
 # takes so long, whether the command prints lines meanwhile or not.
 watched() {
-    local line="" last="" began=$SECONDS status
+    local line="" last="" began=$SECONDS patience_s=$PATIENCE_S status
     LOG="" TOLD=$SECONDS
     while true; do
         IFS= read -r -t 1 line
@@ -199,7 +199,10 @@ watched() {
         else
             break
         fi
-        if [[ $((SECONDS - TOLD)) -ge $PATIENCE_S ]]; then say "still at it, after $((SECONDS - began)) s$last"; fi
+        if [[ $((SECONDS - TOLD)) -ge $patience_s ]]; then
+            say "still at it, after $((SECONDS - began)) s$last"
+            patience_s=$((patience_s < 30 ? patience_s * 2 : 60))
+        fi
     done < <("$@" 2>&1)
     wait $!
 }

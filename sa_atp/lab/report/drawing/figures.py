@@ -93,7 +93,7 @@ def find(name: str) -> FigureKind:
     stem = Path(name).stem.replace("-", "_")
     known = {kind.stem: kind for kind in FIGURES}
     if stem not in known:
-        raise UserError(f"figure {name!r}: {one_of(stem, known)}")
+        raise UserError(f"figure {name!r}: {one_of(stem, known, str)}")
     return known[stem]
 
 
