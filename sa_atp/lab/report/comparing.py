@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from sa_atp.lab.report import stats
@@ -51,7 +52,7 @@ def iterations(result: RunResult, base: PolicyStats, other: PolicyStats) -> Comp
 
 def training_times(result: RunResult, base: Mapping[int, float], other: Mapping[int, float]) -> Comparison | None:
     """Compares times to an accuracy, by repetition; None: one has none, or the first took no time."""
-    means = [sum(times.values()) / len(times) if times else 0.0 for times in (base, other)]
+    means = [fmean(times.values()) if times else 0.0 for times in (base, other)]
     if not means[0] or not other:
         return None
     pairs = [1 - time / base[n] for n, time in other.items() if base.get(n)]

@@ -3,12 +3,16 @@
 An iteration's time is the time between the ends of two steps of the job (`step_ends_s`), so that times add up to the run's.
 The first `plan.run.warm_up` steps of a run do not count, unless it has no others. Repetitions are pooled, and so are
 concurrent jobs.
+
+Means are by `fmean` and `fsum`, whose last digit depends neither on the release of Python nor on the type of the numbers:
+`sum` adds in another way since Python 3.12, and NumPy's numbers still in the old one.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import numpy as np
 
@@ -74,7 +78,7 @@ class PolicyStats:
         for run, times in zip(self.runs, self.times_s, strict=True):
             if len(times):
                 found[run.repetition].append(float(times.mean()))
-        return {repetition: sum(means) / len(means) for repetition, means in sorted(found.items())}
+        return {repetition: fmean(means) for repetition, means in sorted(found.items())}
 
     @property
     def mean_interval_s(self) -> tuple[float, float] | None:
@@ -95,7 +99,7 @@ class PolicyStats:
         for run, times in zip(self.runs, self.times_s, strict=True):
             if len(times):
                 speeds[run.repetition].append(1 / float(times.mean()))
-        return [sum(s) ** 2 / (len(s) * sum(x * x for x in s)) for s in speeds.values()]
+        return [math.fsum(s) ** 2 / (len(s) * math.fsum(x * x for x in s)) for s in speeds.values()]
 
     def streams(self) -> dict[str, float]:
         """For each link between switches, the copies of a step's fragments that went up it, mean over repetitions."""
@@ -103,13 +107,13 @@ class PolicyStats:
         for run in self.runs:
             for link, count in run.streams.items():
                 found[link].append(count)
-        return {link: sum(counts) / len(counts) for link, counts in found.items()}
+        return {link: fmean(counts) for link, counts in found.items()}
 
     @property
     def fluid_bound_s(self) -> float | None:
         """Total work over total speed, mean over repetitions; None: not computed."""
         found = [run.fluid_bound_s for run in self.runs if run.fluid_bound_s > 0]
-        return sum(found) / len(found) if found else None
+        return fmean(found) if found else None
 
     def shares(self) -> dict[str, float]:
         """Share of all workers' time that went into each activity; they add up to 1."""
@@ -117,7 +121,7 @@ class PolicyStats:
         for worker in self.workers():
             for kind, seconds in worker.seconds.items():
                 total[kind] += seconds
-        whole = sum(total.values())
+        whole = math.fsum(total.values())
         return {kind: total[kind] / whole for kind in ACTIVITIES} if whole > 0 else {}
 
     def workers(self) -> list[WorkerShare]:
@@ -146,12 +150,12 @@ class PolicyStats:
             time = next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
             if time is not None:
                 found[run.repetition].append(time)
-        return {repetition: sum(times) / len(times) for repetition, times in found.items()}
+        return {repetition: fmean(times) for repetition, times in found.items()}
 
     def time_to_accuracy_s(self, target: float) -> float | None:
         """Mean over repetitions; None unless all reached it, since a mean of the others would be biased."""
         found = [time for time in self.times_to_accuracy_s(target) if time is not None]
-        return sum(found) / len(found) if found and len(found) == len(self.runs) else None
+        return fmean(found) if found and len(found) == len(self.runs) else None
 
 
 def policies(result: RunResult) -> list[PolicyStats]:
@@ -246,8 +250,8 @@ def interval95(values: Sequence[float]) -> tuple[float, float] | None:
     n = len(values)
     if n < 2:
         return None
-    mean = sum(values) / n
-    half = _t_quantile(n - 1) * math.sqrt(sum((v - mean) ** 2 for v in values) / (n - 1) / n)
+    mean = fmean(values)
+    half = _t_quantile(n - 1) * math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
     return mean - half, mean + half
 
 
@@ -275,12 +279,12 @@ def _stats(policy: str, runs: list[PolicyRun], warm_up: int) -> PolicyStats:
 
 
 def _share(worker: int, rows: list[Iteration], paused: list[float]) -> WorkerShare:
-    n, pause = len(rows), sum(paused)
+    n, pause = len(rows), math.fsum(paused)
     seconds = {
-        "compute": (sum(r.compute_s for r in rows) - pause) / n,
-        "help": sum(r.help_s for r in rows) / n,
-        "send": sum(r.send_s for r in rows) / n,
-        "wait": sum(r.wait_s for r in rows) / n,
+        "compute": (math.fsum(r.compute_s for r in rows) - pause) / n,
+        "help": fmean(r.help_s for r in rows),
+        "send": fmean(r.send_s for r in rows),
+        "wait": fmean(r.wait_s for r in rows),
         "pause": pause / n,
     }
     return WorkerShare(

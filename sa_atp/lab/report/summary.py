@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def _sums(counts: Any) -> dict[str, int]:
 
 
 def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return fmean(values) if values else None
 
 
 def _ratio(above: float | None, below: float | None) -> float | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
@@ -151,7 +152,7 @@ def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _numbers(found: list[float]) -> dict[str, Any]:
-    mean = sum(found) / len(found) if found else None
+    mean = fmean(found) if found else None
     return {"mean": mean, "ci95": stats.interval95(found), "repetitions": len(found)}
 
 
