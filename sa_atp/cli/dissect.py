@@ -25,6 +25,10 @@ def add(subparsers: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import logging
+
+    for logger in ("scapy.loading", "scapy.runtime"):  # the exit status tells of broken files
+        logging.getLogger(logger).setLevel(logging.ERROR)
     from sa_atp.basics.errors import UserError
     from sa_atp.basics.waiting import nothing_waited_for
     from sa_atp.net.captures.dissect import CaptureCounts, read
@@ -32,6 +36,9 @@ def run(options: argparse.Namespace) -> int:
 
     if options.job is not None and not 0 <= options.job < JOBS:
         raise UserError(f"--job {options.job}: expected 0 to {JOBS - 1}")
+    logging.getLogger("scapy").setLevel(
+        logging.ERROR
+    )  # its warnings about broken files; the exit status tells of those
     counts = CaptureCounts()
     origin_s: float | None = 0.0 if options.absolute else None
     with nothing_waited_for():  # a pipe may have no packet for long

@@ -223,6 +223,19 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
         assert err.startswith(f"sa-atp: {path}: {message}")
 
 
+def test_scapy_is_silent_about_broken_files(tmp_path: Path) -> None:
+    path = write(tmp_path / "cut.pcap", [frame(data_packet()), bytes(1000)])
+    path.write_bytes(path.read_bytes()[:-990] + b"\xff" * 100)
+    done = subprocess.run(
+        [sys.executable, "-m", "sa_atp", "dissect", str(path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "sa-atp dissect: 1 SA-ATP packet, 0 malformed, 1 other",
+        f"sa-atp dissect: {path} ends in the middle of a packet",
+    ]
+
+
 def test_readers_that_have_seen_enough(tmp_path: Path) -> None:
     path = write(tmp_path / "long.pcap", [frame(data_packet())] * 1500)  # more lines than a pipe holds
     with subprocess.Popen(

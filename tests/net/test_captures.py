@@ -1,16 +1,13 @@
-"""Captures: all formats, batches of bounded size, and the same text from batches and from scapy."""
+"""Captures: all formats, files that are broken or lie, and all that SA-ATP may be wrapped in."""
 
 import gzip
-import io
+import os
 import random
 import struct
-import subprocess
-import sys
-from collections.abc import Callable
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers.messages import packet_of
 from scapy.layers.inet import ICMP, IP, TCP, UDP
@@ -19,12 +16,10 @@ from scapy.layers.l2 import ARP, GRE, LLC, SNAP, CookedLinux, CookedLinuxV2, Dot
 from scapy.packet import Packet, Raw
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.captures.capture_file import CHUNK, SLACK, Batch, CaptureFile
-from sa_atp.net.captures.dissect import CaptureCounts, dissect, read
-from sa_atp.net.captures.dissect_layers import dissect_one
-from sa_atp.protocol.numbers.scaling import POISON
+from sa_atp.net.captures.capture_file import CaptureFile
+from sa_atp.net.captures.dissect import dissect
 from sa_atp.protocol.packets.header import pack
-from sa_atp.protocol.packets.spec import UDP_PORT, WITH_LANES, Kind
+from sa_atp.protocol.packets.spec import UDP_PORT, Kind
 
 FRAMES = [bytes([number]) * length for number, length in enumerate((0, 1, 60, 61, 62, 63, 1500))]
 SECONDS = 1_700_000_000
@@ -64,11 +59,7 @@ def enhanced(order: str, frame: bytes, ticks: int, number: int = 0) -> bytes:
 def contents(path: Path) -> tuple[list[tuple[int, float, bytes]], bool]:
     """(link type, seconds, frame) of all frames, and whether the file is cut."""
     file = CaptureFile(path)
-    found = [
-        (batch.link_type, batch.ticks[i] / batch.ticks_a_second, batch.frame(i))
-        for batch in file.batches()
-        for i in range(len(batch.starts))
-    ]
+    found = [(frame.link_type, frame.time_s, frame.data) for frame in file.frames()]
     return found, file.cut
 
 
@@ -176,139 +167,125 @@ def test_a_long_frame_and_the_ones_after_it(tmp_path: Path) -> None:
     assert ([len(frame) for _, _, frame in found], cut) == ([1, 65_535, 1], False)
 
 
-@pytest.mark.parametrize("ng", [False, True])
-def test_memory_does_not_grow_with_the_file(ng: bool, tmp_path: Path) -> None:
-    path, frame = tmp_path / "capture", bytes(1400)
-    frames = 5 * CHUNK // len(frame)
-    with path.open("wb") as file:
-        file.write(section("<") + interface("<") if ng else pcap([]))
-        file.writelines([enhanced("<", frame, 1) if ng else pcap([frame])[24:]] * frames)
-    sizes = [(len(batch.data), len(batch.starts)) for batch in CaptureFile(path).batches()]
-    assert sum(count for _, count in sizes) == frames
-    assert len(sizes) >= 5
-    assert max(size for size, _ in sizes) <= CHUNK + len(frame) + 64 + SLACK
+@pytest.mark.parametrize(
+    "data",
+    [
+        pcap([b"a"]) + struct.pack("<IIII", 1, 1, 0xFFFFFFFF, 60) + b"b",
+        section("<") + interface("<") + enhanced("<", b"a", 1) + struct.pack("<II", 6, 0xFFFFFFF0) + b"b",
+        section("<")
+        + interface("<")
+        + enhanced("<", b"a", 1)
+        + struct.pack("<IIIHHq", 0x0A0D0D0A, 0xFFFFFFF0, 0x1A2B3C4D, 1, 0, -1),
+    ],
+    ids=["record", "block", "section"],
+)
+@pytest.mark.parametrize("zipped", [False, True])
+def test_memory_is_not_what_a_file_claims(data: bytes, zipped: bool, tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(gzip.compress(data) if zipped else data)
+    tracemalloc.start()
+    try:
+        found, cut = contents(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (found[0][2], cut) == (b"a", True)
+    assert peak < 32 << 20
+
+
+def test_a_file_that_is_compressed_twice(tmp_path: Path) -> None:
+    path = tmp_path / "capture"
+    path.write_bytes(gzip.compress(gzip.compress(pcap(FRAMES))))
+    with pytest.raises(UserError, match=r"its header is unknown or broken"):
+        contents(path)
 
 
 def test_a_pipe_is_read_as_it_comes(tmp_path: Path) -> None:
     """Packets in a pipe are shown before more come: `tcpdump -w - | sa-atp dissect /dev/stdin`."""
-    data = pcap([b"a", b"b"])
-
-    class Pipe(io.BytesIO):
-        def read1(self, size: int | None = -1, /) -> bytes:
-            return super().read1(min(size or 1, 41))  # the header, and the first frame
-
-    file = CaptureFile(tmp_path)
-    found = file._read(Pipe(data))
-    assert len(next(found).starts) == 1
-    assert len(next(found).starts) == 1
+    incoming, outgoing = os.pipe()
+    with open(outgoing, "wb", buffering=0) as writer:
+        writer.write(pcap([b"a"]))
+        found = CaptureFile(Path(f"/dev/fd/{incoming}")).frames()
+        assert next(found).data == b"a"
+        writer.write(pcap([b"b"])[24:])
+        assert next(found).data == b"b"
     assert list(found) == []
+    os.close(incoming)
 
 
 # --- text -----------------------------------------------------------------------------------------------------------------
 
-
-def payload(draw: random.Random) -> bytes:
-    match draw.randrange(8):
-        case 0:
-            body = {"type": "alive", "x": draw.choice(["é€" * draw.randrange(60), "\x1b[2J\n", "x" * 200])}
-            return packet_of(body, request=draw.randrange(1 << 32), job=draw.randrange(256))
-        case 1:
-            return draw.randbytes(draw.randrange(60))
-        case 2:
-            return bytes([0x10 | draw.randrange(16)]) + draw.randbytes(draw.choice([18, 19, 20, 21, 84]))
-    kind = draw.choice(list(Kind))
-    values = [0, POISON, -POISON - 1, 1 << 30, *(draw.randrange(-(2**31), 2**31) for _ in range(3))]
-    lanes = np.array(draw.choices(values, k=draw.choice([0, 1, 7, 32, 64, 256]))) if kind in WITH_LANES else None
-    fields: dict[str, Any] = {
-        name: draw.randrange(256) - low
-        for name, low in (("flags", 0), ("job", 0), ("epoch", 0), ("exponent", 128), ("tag", 0), ("slot", 0))
-    }
-    packet = pack(kind, lanes=lanes, seq=draw.randrange(1 << 32), bits=draw.randrange(1 << 64), **fields)
-    return packet + draw.randbytes(draw.choice([0, 0, 0, 1, 4]))
-
-
-def ip_packet(draw: random.Random) -> Packet:
-    low, high = draw.choice([(5000, UDP_PORT), (UDP_PORT, 5000), (UDP_PORT, UDP_PORT), (4242, 4243)])
-    ip, back = IP(src=f"10.{draw.randrange(256)}.0.1", dst="1.2.3.4"), IP(src="1.2.3.4", dst="10.0.0.1")
-    udp = UDP(sport=low, dport=high) / Raw(payload(draw))
-    return draw.choice([
-        ip / udp, ip / udp, ip / udp, ip / TCP(dport=UDP_PORT) / Raw(payload(draw)),
-        ip / ICMP(type=3, code=3) / back / udp, ip / GRE() / back / udp, ip / back / udp,
-        IP(src="10.0.0.1", dst="1.2.3.4", frag=draw.choice([0, 5]), flags="MF") / udp,
-        IP(src="10.0.0.1", dst="1.2.3.4", options=b"\1\1\1\0") / udp, IPv6() / udp, IPv6(nh=4) / back / udp,
-        IP(src="10.0.0.1", dst="1.2.3.4", len=draw.choice([0, 19, 20])) / udp,
-    ])  # fmt: skip
-
-
-def ethernet(draw: random.Random) -> Packet:
-    ends: dict[str, Any] = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
-    return draw.choice([
-        Ether(**ends) / ip_packet(draw), Ether(**ends) / ARP(), Ether(**ends) / Dot1Q(vlan=5) / ip_packet(draw),
-        Ether(**ends) / Dot1AD() / Dot1Q() / ip_packet(draw), Ether(**ends) / Dot1Q() / Dot1Q() / Dot1Q() / ip_packet(draw),
-        Dot3(**ends) / LLC() / SNAP() / ip_packet(draw), Ether(**ends, type=draw.randrange(1 << 16)) / Raw(bytes(60)),
-    ])  # fmt: skip
-
-
-LINKS: dict[int, Callable[[random.Random], Packet]] = {
-    1: ethernet,
-    113: lambda draw: CookedLinux(proto=draw.choice([0x800] * 5 + [0x86DD, 0x8100, 4])) / ip_packet(draw),
-    276: lambda draw: CookedLinuxV2() / ip_packet(draw),
-    101: ip_packet,
-    228: ip_packet,
-    0: lambda draw: Loopback() / ip_packet(draw),
-    999: ip_packet,  # nobody knows this link
+ENDS: dict[str, Any] = {"src": "02:00:00:00:00:01", "dst": "02:00:00:00:00:02"}
+OUTER = IP(src="10.0.0.1", dst="10.0.0.9")
+TO_US = UDP(sport=5000, dport=UDP_PORT)
+PACKET = OUTER / TO_US / Raw(pack(Kind.PROBE, job=7, seq=3))
+LATER_FRAGMENT = IP(src="10.0.0.1", dst="10.0.0.9", frag=5, proto=17) / Raw(bytes(PACKET)[20:])
+INSIDE: dict[str, tuple[int, Packet]] = {
+    "ethernet": (1, Ether(**ENDS) / PACKET),
+    "vlan": (1, Ether(**ENDS) / Dot1Q(vlan=5) / PACKET),
+    "two vlans": (1, Ether(**ENDS) / Dot1AD() / Dot1Q() / PACKET),
+    "three vlans": (1, Ether(**ENDS) / Dot1Q() / Dot1Q() / Dot1Q() / PACKET),
+    "snap": (1, Dot3(**ENDS) / LLC() / SNAP() / PACKET),
+    "options": (1, Ether(**ENDS) / IP(src="10.0.0.1", dst="10.0.0.9", options=b"\1\1\1\0") / PACKET[UDP]),
+    "gre": (1, Ether(**ENDS) / OUTER / GRE() / PACKET),
+    "ip in ip": (101, OUTER / PACKET),
+    "ip in ipv6": (1, Ether(**ENDS) / IPv6(nh=4) / PACKET),
+    "cooked": (113, CookedLinux(proto=0x800) / PACKET),
+    "cooked 2": (276, CookedLinuxV2() / PACKET),
+    "bare ip": (228, PACKET),
+    "loopback": (0, Loopback() / PACKET),
+}
+OTHERS: dict[str, tuple[int, Packet]] = {
+    "unknown link": (999, PACKET),
+    "tcp": (101, OUTER / TCP(dport=UDP_PORT) / Raw(bytes(PACKET[Raw]))),
+    "icmp": (101, OUTER / ICMP(type=3, code=3) / PACKET),
+    "fragment": (101, LATER_FRAGMENT),
+    "ipv6": (1, Ether(**ENDS) / IPv6() / PACKET[UDP]),
+    "arp": (1, Ether(**ENDS) / ARP()),
 }
 
 
-@pytest.mark.parametrize("link", LINKS)
-def test_batches_and_layers_say_the_same(link: int) -> None:
-    draw, frames = random.Random(link), list[bytes]()
-    for _ in range(150):
-        frame = bytes(LINKS[link](draw))
-        frames.append(frame[: draw.randrange(len(frame) + 1)] if draw.random() < 0.2 else frame)
-    lengths = np.array([len(frame) for frame in frames])
-    data = np.frombuffer(b"".join(frames) + bytes(SLACK), np.uint8)
-    starts = np.cumsum(lengths) - lengths
-    counts = CaptureCounts()
-    found = list(dissect(Batch(link, 1, data, starts, lengths, list(range(len(frames)))), counts))
-    expected = {i: line for i, frame in enumerate(frames) if (line := dissect_one(frame, link))}
-    assert {each.index: (each.text, each.job) for each in found} == expected
-    assert [each.time_s for each in found] == sorted(expected)
-    assert counts.packets == sum(job is not None for _, job in expected.values())
-    assert (counts.packets + counts.malformed, counts.others) == (len(expected), len(frames) - len(expected))
-    assert (counts.packets > 15) == (link != 999)
-    for each in found[:20]:
-        assert each.sa_atp is None if each.job is None else each.sa_atp.job == each.job
-        assert all(c.isprintable() for c in each.text)
+@pytest.mark.parametrize("name", INSIDE)
+def test_what_a_packet_may_be_wrapped_in(name: str) -> None:
+    link_type, packet = INSIDE[name]
+    found = dissect(bytes(packet), link_type)
+    assert found is not None
+    assert found.text.startswith("10.0.0.1:5000 > 10.0.0.9:21313  PROBE       job=7 epoch=0 seq=3 ")
+    assert (found.job, found.sa_atp.seq) == (7, 3)
 
 
-def test_no_layer_is_made_for_a_line(tmp_path: Path) -> None:
-    """A packet costs a few calls of Python, and none of scapy."""
-    frames = [
-        bytes(Ether() / IP(src="10.0.0.1", dst="10.0.0.9") / UDP(sport=5000, dport=UDP_PORT))
-        + pack(Kind.DATA, lanes=np.arange(64), seq=i)
-        for i in range(2000)
-    ]
-    for frame in range(len(frames)):  # lengths that fit
-        ip = bytearray(frames[frame])
-        struct.pack_into(">H", ip, 16, len(ip) - 14)
-        struct.pack_into(">H", ip, 38, len(ip) - 34)
-        frames[frame] = bytes(ip)
-    path = tmp_path / "capture"
-    path.write_bytes(pcap(frames))
-    calls = 0
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_packets(name: str) -> None:
+    link_type, packet = OTHERS[name]
+    assert dissect(bytes(packet), link_type) is None
 
-    def count(*_: object) -> None:
-        nonlocal calls
-        calls += 1
 
-    sys.setprofile(lambda frame, event, argument: count() if event == "call" else None)
-    try:
-        found = sum(each.job == 0 for each in read(path, CaptureCounts()))
-    finally:
-        sys.setprofile(None)
-    assert found == len(frames)
-    assert calls < 6 * len(frames)
-    code = "import sys; from sa_atp.cli import main; main(sys.argv[1:]); sys.exit('scapy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code, "dissect", path], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout.count("\n")) == (0, len(frames)), done.stderr
+def test_padding_is_no_part_of_a_packet() -> None:
+    found = dissect(bytes(Ether(**ENDS) / OUTER / TO_US / Raw(b"short")) + bytes(13))
+    assert found is not None
+    assert found.text.endswith("not SA-ATP: 5 bytes are too few for a header")
+
+
+@pytest.mark.parametrize("name", INSIDE)
+def test_packets_that_are_cut_or_damaged(name: str) -> None:
+    """Whatever is in a packet, there is a line that can be printed, or none."""
+    link_type, packet = INSIDE[name]
+    draw, whole = random.Random(name), bytes(packet)
+    found = [dissect(whole[:size], link_type) for size in range(len(whole))]
+    for _ in range(300):
+        data = bytearray(whole + draw.randbytes(draw.choice([0, 1, 80])))
+        for _ in range(draw.randrange(1, 4)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        found.append(dissect(bytes(data), link_type))
+    texts = [each.text for each in found if each]
+    assert any("not SA-ATP" in text for text in texts)
+    assert all(text.isprintable() for text in texts)
+
+
+@pytest.mark.parametrize("text", ["é€" * 60, "\x1b[2J\n", "x" * 200, '{"type":"alive"}'])
+def test_bodies_of_control_messages_are_one_line(text: str) -> None:
+    body = packet_of({"type": "alive", "x": text}, request=5, job=9)
+    found = dissect(bytes(Ether(**ENDS) / OUTER / TO_US / Raw(body)))
+    assert found is not None
+    assert found.text.isprintable()
+    assert len(found.text) < 400

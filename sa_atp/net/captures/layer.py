@@ -11,7 +11,6 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 from scapy.fields import (
     BitEnumField,
     BitField,
@@ -28,7 +27,6 @@ from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_layers
 
 from sa_atp.net.captures.packet_text import contributions_of
-from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,
     FIELDS,
@@ -106,8 +104,8 @@ class MoreBitsField(LanesField):
         return before + struct.pack(f"!{len(values)}Q", *values)
 
     def getfield(self, packet: Any, data: bytes) -> tuple[bytes, list[int]]:
-        first, size = first_byte(Kind(packet.kind)) if packet.is_sound else 0, HEADER_BYTES + len(data)
-        (contributions,) = contributions_of(np.array([first]), np.array([size])).tolist()
+        size = HEADER_BYTES + len(data)
+        contributions = contributions_of(Kind(packet.kind), size) if packet.is_sound else CONTRIBUTION_BITS
         count = (contributions - CONTRIBUTION_BITS) // 64
         return data[8 * count :], list(struct.unpack(f"!{count}Q", data[: 8 * count]))
 
