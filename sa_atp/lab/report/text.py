@@ -2,8 +2,9 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from sa_atp.basics.words import join
 from sa_atp.lab import policies
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.lab.runs.tasks import straggler_pattern
@@ -116,41 +117,51 @@ def slow_links(result: RunResult) -> dict[int, float]:
 
 def situation(result: RunResult) -> str:
     """The stragglers of a run, from its records: "with one worker 4× slower"."""
-    straggler = result.plan.straggler
+    straggler, steps = result.plan.straggler, range(result.plan.run.steps)
+    with_stragglers = list(filter(straggler_pattern(result.plan).is_on, steps))
+    when = _when(with_stragglers, steps)
+    slow = _slow_workers(result)
+    always = _always_slow(slow.pop(step) for step in list(slow) if step not in with_stragglers)
     found = []
-    if straggler.by == "congestion" and straggler.pattern == "constant":
-        found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}")
-    is_on = straggler_pattern(result.plan).is_on
-    slow = {step: workers for step, workers in _slow_workers(result).items() if is_on(step)}
+    if links := slow_links(result):
+        found.append(f"{_counted(len(links), 'link')} {slower_by(links.values())}")
+    if always:
+        found.append(f"{_counted(len(always), 'worker')} {slower_by(always.values())}")
+    if with_stragglers and straggler.by == "congestion" and straggler.pattern == "constant":
+        found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}{when}")
+    slow = {step: dict(each.items() - always.items()) for step, each in slow.items()}
     if any(slow.values()):
-        found.append(_slow(slow, result.plan.topology.workers))
+        found.append(_slow(slow, result.plan.topology.workers, steps, when))
     paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
     if paused and straggler.pattern == "random-pause":
         low, high = (_short(length, 3) for length in straggler.pause_range)
         whose = f"{_counted(len(straggler.among), 'worker')}'s" if straggler.among else "all workers'"
         points = f", {straggler.points} times each" if straggler.points > 1 else ""
-        found.append(
-            f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of {whose} steps{points}"
-        )
+        often = f"{percent(straggler.probability)} of {whose} steps{points}"
+        found.append(f"pauses of {low} to {high} iterations in {often}{when}")
     elif paused:
         often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
-        found.append(
-            f"{_counted(len(paused), 'worker')} pausing for {duration(straggler.pause_s, short=True)} in {often}"
-        )
-    if straggler.pattern == "contention" and straggler.workers:
+        length = duration(straggler.pause_s, short=True)
+        found.append(f"{_counted(len(paused), 'worker')} pausing for {length} in {often}{when}")
+    if with_stragglers and straggler.pattern == "contention" and straggler.workers:
         contended = _counted(len(straggler.workers), "link")
         left = f"p99 {_short(straggler.tail, 3)}× slower" if straggler.tail > 1 else f"{percent(straggler.share)} left"
-        found.append(f"{contended} contended at times, {left}")
-    when = _when(straggler.from_step, straggler.until_step) if found else ""
-    if links := slow_links(result):
-        found.insert(0, f"{_counted(len(links), 'link')} {slower_by(links.values())}")
-    return f"with {' and '.join(found)}{when}" if found else "with no straggler"
+        found.append(f"{contended} contended at times, {left}{when}")
+    return f"with {join(found)}" if found else "with no straggler"
 
 
-def _when(first: int, end: int) -> str:
-    """The steps that have stragglers, if not all do."""
-    begin = f" from step {first} on" if first else ""
-    return f" in steps {first} to {end - 1}" if end else begin
+def _when(some: Sequence[int], steps: Sequence[int]) -> str:
+    """Which of a run's steps these consecutive ones are; "": all or none."""
+    if len(some) in (0, len(steps)):
+        return ""
+    if some[-1] == steps[-1]:
+        return f" from step {some[0]} on"
+    return f" in steps {some[0]} to {some[-1]}" if len(some) > 1 else f" in step {some[0]}"
+
+
+def _always_slow(without_stragglers: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """The slow-down of each worker who is slow in steps without stragglers, because its device is."""
+    return {worker: slowdown for each in without_stragglers for worker, slowdown in each.items()}
 
 
 def _slow_workers(result: RunResult) -> dict[int, dict[int, float]]:
@@ -167,21 +178,24 @@ def _slow_workers(result: RunResult) -> dict[int, dict[int, float]]:
     return {step: slow for step, slow in sorted(found.items()) if reports[step] == whole}
 
 
-def _slow(slow: Mapping[int, Mapping[int, float]], workers: int) -> str:
-    """Who is slow, by how much, and when. Args: slow: by step, the slow-down of each slow worker."""
+def _slow(slow: Mapping[int, Mapping[int, float]], workers: int, all_steps: Sequence[int], when: str) -> str:
+    """Who is slow, by how much, and when.
+
+    Args: slow: by step that may have one, the slow-down of each slow worker; when: these steps in words.
+    """
     who = {worker for each in slow.values() for worker in each}
     how = slower_by([slowdown for each in slow.values() for slowdown in each.values()])
     steps = [step for step, each in slow.items() if each]
     if len(who) > 1 and all(len(each) == 1 for each in slow.values()):
-        return f"one worker in each step {how}, not always the same one"
+        return f"one worker in each step {how}, not always the same one{when and ',' + when}"
     together = all(each.keys() == who for each in slow.values() if each)
     names = f"all {in_words(workers)} workers" if together and len(who) == workers > 1 else _counted(len(who), "worker")
     said = f"{names} {how}" if together else f"{names} {how} at times"
     if len(steps) == len(slow):
-        return said
+        return f"{said}{when}"
     if steps[-1] - steps[0] == len(steps) - 1:
-        return f"{said} in steps {steps[0]} to {steps[-1]}" if len(steps) > 1 else f"{said} in step {steps[0]}"
-    return f"{said} in {len(steps)} of {plural(len(slow), 'step')}"
+        return f"{said}{_when(steps, all_steps)}"
+    return f"{said} in {len(steps)} of {plural(len(slow), 'step')}{when}"
 
 
 def slower_by(factors: Collection[float]) -> str:

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
-from sa_atp.lab.plans.plan import Plan, RunPlan, TopologyPlan
+from sa_atp.lab.plans.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import figures, gantt, style
 from sa_atp.lab.report.drawing.figures import FIGURES
@@ -178,6 +179,12 @@ def test_over_steps_shades_the_steps_in_which_a_worker_was_slow() -> None:
     assert shaded(axes_of("over_steps", result)) == [(19.5, 39.5), (49.5, 50.5)]
     assert shaded(axes_of("over_steps", CASES["no straggler"]())) == []
     assert shaded(axes_of("over_steps", CASES["demo"]())) == [(-0.5, 39.5)]
+    plan = replace(plan, straggler=StragglerPlan(workers=(1,), by="congestion", from_step=20, until_step=40))
+    congested = RunResult(plan, "plan.toml", "sim", "embedded", {}, result.runs)
+    congested.runs[0].iterations = [replace(each, slowdown=1.0) for each in rows]
+    axes = axes_of("over_steps", congested)
+    assert shaded(axes) == [(19.5, 39.5), (49.5, 50.5)]
+    assert "straggler: workers 0 and 1" in axes.get_legend_handles_labels()[1]
 
 
 def test_who_did_what_adds_up_to_each_workers_step() -> None:

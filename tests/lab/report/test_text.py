@@ -15,6 +15,7 @@ from sa_atp.lab.report import findings, table, text
 from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import straggler_pattern
 
 from . import synthetic
 from .cases import CASES, iteration, small
@@ -102,7 +103,7 @@ def test_situations_of_links(name: str, expected: str) -> None:
         ({3: [1, 2, 7]}, "with one worker 4× slower in 3 of 60 steps"),
         ({1: range(9, 12), 2: range(9, 12)}, "with two workers 4× slower in steps 9 to 11"),
         ({1: [9], 2: [10, 12]}, "with two workers 4× slower at times in 3 of 60 steps"),
-        (dict.fromkeys(range(4), range(50, 60)), "with all four workers 4× slower in steps 50 to 59"),
+        (dict.fromkeys(range(4), range(50, 60)), "with all four workers 4× slower from step 50 on"),
     ],
 )
 def test_situations_say_when(slow: dict[int, list[int]], expected: str) -> None:
@@ -110,6 +111,46 @@ def test_situations_say_when(slow: dict[int, list[int]], expected: str) -> None:
     rows = [iteration(s, w, 1.0, slowdown=4.0 if s in slow.get(w, []) else 1.0) for s in range(60) for w in range(4)]
     runs = [PolicyRun("atp", repetition, rows) for repetition in range(2)]
     assert plain(text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}, runs))) == expected
+
+
+@pytest.mark.parametrize(
+    ("straggler", "speeds", "expected"),
+    [
+        (StragglerPlan(from_step=5), (), "with one worker 4× slower from step 5 on"),
+        (StragglerPlan(from_step=5, until_step=6), (), "with one worker 4× slower in step 5"),
+        (StragglerPlan(from_step=5, until_step=90), (), "with one worker 4× slower from step 5 on"),
+        (StragglerPlan(until_step=90), (), "with one worker 4× slower"),
+        (StragglerPlan(from_step=8), (), "with no straggler"),
+        (StragglerPlan(from_step=8, by="congestion"), (), "with no straggler"),
+        (StragglerPlan(from_step=8, pattern="contention"), (), "with no straggler"),
+        (StragglerPlan(from_step=8), (1.0, 0.5, 1.0, 1.0), "with one worker 2× slower"),
+        (
+            StragglerPlan(from_step=5),
+            (1.0, 0.5, 1.0, 1.0),
+            "with one worker 2× slower and one worker 4× slower from step 5 on",
+        ),
+        (
+            StragglerPlan(pattern="random", slowdown_range=(3.0, 3.0), until_step=6),
+            (),
+            "with one worker in each step 3× slower, not always the same one, in steps 0 to 5",
+        ),
+        (
+            StragglerPlan(pattern="trace", rows=((0, 2, 4.0), (1, 2, 4.0), (2, 2, 4.0), (7, 2, 1.0)), from_step=1),
+            (),
+            "with one worker 4× slower in steps 1 to 2",
+        ),
+    ],
+)
+def test_situations_of_stragglers_for_some_steps(
+    straggler: StragglerPlan, speeds: tuple[float, ...], expected: str
+) -> None:
+    plan = Plan(run=RunPlan(steps=8, policies=("atp",)), job=JobPlan(speeds=speeds), straggler=straggler)
+    slowdown_of = straggler_pattern(plan).slowdown_of
+    rows = [
+        iteration(step, worker, 1.0, slowdown=slowdown_of(step, worker)) for step in range(8) for worker in range(4)
+    ]
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, [PolicyRun("atp", 0, rows)])
+    assert plain(text.situation(result)) == expected
 
 
 def test_situation_of_random_stragglers_comes_from_the_steps() -> None:

@@ -111,7 +111,8 @@ FIGURES: tuple[FigureKind, ...] = (
         iteration_times.over_steps,
         iteration_times.over_steps_title,
         "Time of each iteration over the number of the step, with the warm-up. Shaded: steps in which a worker's device "
-        "was slow, or a worker paused. Bands reach from the shortest to the longest of several repetitions.",
+        "was slow or its link congested, or a worker paused. Bands reach from the shortest to the longest of several "
+        "repetitions.",
     ),
     FigureKind(
         "who_did_what.png",

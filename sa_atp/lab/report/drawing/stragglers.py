@@ -95,6 +95,13 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     return found
 
 
+def congested_in_steps(result: RunResult) -> dict[int, set[int]]:
+    """By step, the workers whose links other traffic takes up."""
+    is_on = straggler_pattern(result.plan).is_on
+    workers = set(result.plan.straggler.workers) if _is_congested(result) and result.backend != "local" else set()
+    return {step: workers for step in range(result.plan.run.steps) if workers and is_on(step)}
+
+
 def slow_in_steps(runs: Iterable[PolicyRun]) -> dict[int, set[int]]:
     """By step, the workers whose device was slow in it, or who paused. Policies of a run have the same stragglers."""
     found: dict[int, set[int]] = defaultdict(set)
