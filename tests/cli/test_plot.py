@@ -65,6 +65,7 @@ def test_a_figure_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     report.write_data(bare, tmp_path)
     assert main(["plot", str(tmp_path), "--format", "svg"]) == 0
     assert capsys.readouterr().err.splitlines()[-1] == "sa-atp: timeline.svg is not drawn: no intervals were recorded"
+    assert main(["plot", str(tmp_path), "timeline", "--format", "svg"]) == 1  # it was asked for
 
 
 @pytest.mark.parametrize(

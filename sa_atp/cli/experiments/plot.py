@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
         print(path)
     for name, why in left_out.items():
         print(f"sa-atp: {name} is not drawn: {why}", file=sys.stderr)
-    return 0
+    return 1 if left_out and options.names else 0
 
 
 def _names(text: str) -> list[str]:
