@@ -30,7 +30,8 @@ class Point:
 def points(plan: Plan, path: str) -> list[Point]:
     """The plans of a sweep. Args: path: the plan's. Raises: UserError: the key does not exist, or does not take a value."""
     key = plan.sweep.key
-    known = [f"{table}.{name}" for table, keys in plan.as_dict().items() for name in keys if table != "sweep"]
+    tables = plan.as_dict() | {table: dataclasses.asdict(kind()) for table, kind in policies.settings().items()}
+    known = [f"{table}.{name}" for table, keys in tables.items() for name in keys if table != "sweep"]
     if key not in known:
         raise UserError(
             f"{path}: sweep.key = {key!r}: expected a key of this file, like topology.workers{meant(key, known)}"

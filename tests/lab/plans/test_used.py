@@ -81,6 +81,14 @@ def test_no_sweep_over_such_a_key(overrides: list[str], key: str, values: str, s
         points(plan, "here")
 
 
+def test_no_sweep_over_a_key_of_a_policy_that_does_not_run() -> None:
+    plan = plan_files.parse("", "here", ["sweep.key=sync-opt.backups", "sweep.values=[1, 2]"])
+    with pytest.raises(
+        UserError, match=r"sync-opt\.backups = 1: has no effect: \[sync-opt\] is for sync-opt, and run\.p"
+    ):
+        points(plan, "here")
+
+
 def test_no_map_over_such_a_key_unless_the_other_axis_uses_it() -> None:
     y, x = {"straggler.every": [2, 3]}, {"topology.workers": [4, 8]}
     said = 'straggler.every has no effect, so all points would be the same: straggler.pattern = "constant"'
@@ -117,6 +125,14 @@ def test_what_was_said_in_vain_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     small = {"run.steps": 1, "run.policies": ["atp"], "job.model": "resnet-50", "job.model_scale": 0.0001}
     experiment.run(rows, small, backend="sim", out=tmp_path / "out", draw=False, progress=True)
     assert capsys.readouterr().err.count(f"sa-atp: {said}\n") == 1
+
+
+def test_stragglers_after_the_last_step_are_named() -> None:
+    late = {"run.steps": 12, "straggler.from_step": 12}
+    said = "there is never a straggler: straggler.from_step = 12, and run.steps = 12"
+    assert prepare("demo", late).remarks() == [said]
+    assert prepare("demo", late | {"straggler.from_step": 11}).remarks() == []
+    assert prepare("demo", late).remarks("run.steps") == []
 
 
 def test_a_run_says_why_it_goes_to_flows() -> None:
