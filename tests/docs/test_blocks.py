@@ -56,7 +56,7 @@ NOT_RUN = {
     ("docs/pytorch.md", "from torch.utils.data"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train.fsdp"): "fragment",
     ("docs/pytorch.md", "import sa_atp.ddp"): "fragment",
-    ("docs/pytorch.md", "export TORCH_DISABLE"): "minutes",  # tests/train/test_torch_launch.py
+    ("docs/pytorch.md", "sa-atp up -- torchrun --nproc-per-node 2 --max-restarts"): "minutes",  # test_torch_launch.py
     ("docs/pytorch.md", "python -m venv /tmp/torchft"): "set-up",
     ("docs/pytorch.md", "sa-atp up --listen 10.0.0.1"): "machines",
     ("docs/pytorch.md", "export SA_ATP_SERVER"): "machines",
