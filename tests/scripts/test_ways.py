@@ -219,7 +219,9 @@ def test_continuous_integration_runs_all_ways(ways: Checkout) -> None:
     assert [line for line in lines if line.startswith("=== ") and "scripts/test" in line] == [
         "=== here: scripts/test --mininet --minutes --but fresh",
         next(line for line in lines if line.startswith("=== fresh: scripts/test --fresh --in ")),
-        next(line for line in lines if line.startswith("=== debian: scripts/test --debian sid --without torch --only ")),
+        next(
+            line for line in lines if line.startswith("=== debian: scripts/test --debian sid --without torch --only ")
+        ),
     ]
     at = lines.index("Skipped here: 1 of 4 tests")
     assert lines[at:-2] == [
