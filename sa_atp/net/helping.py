@@ -182,8 +182,6 @@ class Helping:
         self.may_cross = False
         """Whether help may come from other racks: it did in this step or the one before."""
         self._crossed = False  # in this step
-        self.copied = 0
-        """This rank's contributions in this step that a backup worker should have sent, as a bitmap."""
         self.was_cut_off = False
         """Whether others have computed this rank's current micro-batch first, so that its speed is not known."""
         self.ask_at_us = now_us()
@@ -215,7 +213,6 @@ class Helping:
             self._untold_us += self._took_us[self._told :]
             self._took_us, self._told = [], 0
             self.may_cross, self._crossed = self._crossed, False
-            self.copied = 0
             self._given.clear()
             self._works.clear()
             self.has_work = Future()
@@ -313,8 +310,6 @@ class Helping:
                     self._hold, self.helps = min(reply.hold, self.micro_batches), reply.helps
                     if reply.bypass_leaf:
                         self.may_cross = self._crossed = True
-                    if question.step == self._next_step - 1:
-                        self.copied |= reply.copied
             return understand(reply)
 
         return self._ask(question, heard)

@@ -62,15 +62,12 @@ class Stepper:
         self.deal: Deal | None = None
         """The samples of each micro-batch of the step; None: all micro-batches have the same size."""
         self._may_be_behind = False  # others may be steps ahead, because they did not wait for our last contribution
-        # contributions of which backups should have been sent: until when they are held back, and whether on_behalf
-        self._withheld: list[tuple[int, Lot, bool]] = []
 
     def run(self, step: int) -> Steps:
         """See StepRunner."""
         record = StepRecord(step, self.host.now_us())
         self._number = self.host.helping.begin_step()
         self.host.helping.weight = self._weight(self.rank)
-        self._withheld.clear()
         sum_ = self.host.begin(self.workload.values)
         arrived_us: list[int] = []
         add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
@@ -229,28 +226,7 @@ class Stepper:
         return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
-        """Adds contributions to a sum, but withholds those of which backups should have been sent: resolving a partial
-        overlap takes long. Withheld ones leave later, if they are still missing.
-        """
-        copied = {bit: lot[bit] for bit in lot if self.host.helping.copied & bit} if len(lot) > 1 else {}
-        if copied:
-            until_us = self.host.now_us() + max(LEAST_SENDING_US, 2 * self.host.helping.answer_us())
-            self._withheld.append((until_us, copied, on_behalf))
-        self._send(sum_, {bit: lot[bit] for bit in lot if bit not in copied}, on_behalf=on_behalf)
-
-    def _send_withheld(self, sum_: PendingSum) -> None:
-        now_us = self.host.now_us()
-        for until_us, lot, on_behalf in self._withheld:
-            if now_us >= until_us:
-                self._send(sum_, lot, on_behalf=on_behalf)
-        self._withheld = [each for each in self._withheld if now_us < each[0]]
-
-    def _unless_withheld_us(self, timeout_us: int | None) -> int | None:
-        """The shorter of a time-out and the time until a withheld contribution has to leave; None: neither."""
-        times = [max(1, until_us - self.host.now_us()) for until_us, _, _ in self._withheld]
-        return min([*times, *([] if timeout_us is None else [timeout_us])], default=None)
-
-    def _send(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
+        """Adds what was computed, if anything was, to a sum."""
         if lot:
             bits = sorted(lot)
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
@@ -299,7 +275,6 @@ class Stepper:
                 return
             offer = self._offer(sum_, busy_us=self._busy_us())
         while True:
-            self._send_withheld(sum_)
             helping = self.host.helping
             work = helping.take_work()
             if work is not None:
@@ -311,12 +286,11 @@ class Stepper:
                 if helping.should_not_wait:
                     self._send_help(sum_, gathered)
                 # an answer may be stuck behind the data of a congested link
-                yield Wait(first_of(offer, helping.has_work, sum_.future), self._unless_withheld_us(None))
+                yield Wait(first_of(offer, helping.has_work, sum_.future))
             else:
                 self._send_help(sum_, gathered)
-                again_us = self._unless_withheld_us(self._ask_again_us)
+                again_us = self._ask_again_us
                 if not again_us or not (yield Wait(first_of(helping.has_work, sum_.future), again_us)):
-                    self._send_withheld(sum_)
                     self.host.probe(sum_)
                     offer = self._offer(sum_, busy_us=0)
             if sum_.future.done():
@@ -332,7 +306,6 @@ class Stepper:
             if gradient is None:
                 return  # the sum came first
             lot[self.host.membership.bit(work.shard, m)] = gradient
-            self._send_withheld(sum_)
 
     def _busy_us(self, *works: Work) -> int:
         """How long work for others will take, with what is given to us and not begun."""

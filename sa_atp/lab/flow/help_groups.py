@@ -4,7 +4,7 @@ A ledger scans all workers of a job for each decision, which suits jobs that fit
 into groups of workers below one leaf, each with a ledger of its own; workers help each other within a group.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -61,19 +61,13 @@ class _Group:
 
     def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
         found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
-        if found.copied:
-            found = replace(found, copied=self._moved(found.copied, range(len(self.ranks)), self.ranks))
         return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
 
     def bits_here(self, bits: int) -> int:
         """Translates a bitmap of the whole job to one of the group."""
-        return self._moved(bits, self.ranks, range(len(self.ranks)))
-
-    def _moved(self, bits: int, shards: Iterable[int], to: Iterable[int]) -> int:
-        """Moves the bits of some shards to those of others."""
         width = self._whole.micro_batches
         own = (1 << width) - 1
-        return sum((bits >> shard * width & own) << other * width for shard, other in zip(shards, to, strict=True))
+        return sum((bits >> shard * width & own) << place * width for place, shard in enumerate(self.ranks))
 
 
 class HelpGroups:

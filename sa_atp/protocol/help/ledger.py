@@ -165,22 +165,6 @@ class Ledger:
         state = self._steps.get(step)
         return [] if state is None else sorted(state.crossed)
 
-    def copied(self, step: int, rank: int, now_us: int) -> int:
-        """The bitmap of contributions that a worker should withhold in this step, because a backup is about to send them.
-
-        If both were sent, they would overlap in some fragments and not in others. A backup counts if it should be
-        computed by the time at which data that the worker sends on this answer has left.
-        """
-        state = self._steps.get(step)
-        if state is None:
-            return 0
-        left_us = now_us + self._workers[rank].answer_us // 2 + self._workers[rank].send_us
-        return sum(
-            self._map.bit(shard, m)
-            for (shard, m), done_us in state.copied_us.items()
-            if done_us <= left_us and state.owner[shard][m] == rank
-        )
-
     def beliefs(self, step: int) -> Sequence[Belief]:
         """What is believed of each rank, for people; nothing, of a step that is over or has not begun."""
         state = self._steps.get(step)

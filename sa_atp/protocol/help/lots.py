@@ -178,7 +178,7 @@ class Lots:
                 break  # it asks for more when it begins with these
             ready_us[by] += each_us[by]
             parts[by].setdefault(shard, []).append(m)
-            state.copied_us[shard, m] = ready_us[by]
+            state.copied.add((shard, m))
         found = None
         for r, of_shards in parts.items():
             for shard, micro_batches in of_shards.items():

@@ -196,8 +196,8 @@ class Step:
     number: int = 1
     is_helped: bool = False
     """Whether any work was given to a helper."""
-    copied_us: dict[tuple[int, int], int] = field(default_factory=dict)
-    """(shard, micro-batch) with a backup: when the backup should be computed."""
+    copied: set[tuple[int, int]] = field(default_factory=set)
+    """(shard, micro-batch) with a backup."""
     cloned_by: dict[int, int] = field(default_factory=dict)
     """The helper that computes a clone of a shard."""
     ended: set[int] = field(default_factory=set)

@@ -33,7 +33,7 @@ class Silence:
                 if not self._may_cross(state, rank, holder, shard, own_us, now_us):
                     continue
                 lacking = (m for m in micro_batches if missing & self._map.bit(shard, m))
-                found += [(shard, m) for m in lacking if (shard, m) not in state.copied_us]
+                found += [(shard, m) for m in lacking if (shard, m) not in state.copied]
         return found
 
     def _may_cross(self, state: Step, rank: int, holder: int, shard: int, own_us: int, now_us: int) -> bool:

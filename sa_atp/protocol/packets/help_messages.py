@@ -99,8 +99,6 @@ class AboutHelp(Message, frozen=True):
     """Advice for the steps that follow: how many of its own micro-batches the worker should hold at the beginning."""
     helps: bool = False
     """Advice for the steps that follow: there will be work for it as a helper, so it should offer before it is idle."""
-    copied: Bitmap = 0
-    """Contributions of the worker in this step, of which a backup should have been sent already."""
 
 
 class Granted(AboutHelp, frozen=True, kw_only=True, tag="granted"):

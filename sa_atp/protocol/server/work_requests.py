@@ -49,7 +49,7 @@ def answer(job: Job, member: Member, number: int, request: WorkRequest, now_us: 
     if job.log is not nobody:  # what is believed takes time to write down
         job.log(_as_event(job, member.rank, request, reply, now_us, late=late))
     hold, helps = job.ledger.advice(member.rank)
-    reply = replace(reply, hold=hold, helps=helps, copied=job.ledger.copied(request.step, member.rank, now_us))
+    reply = replace(reply, hold=hold, helps=helps)
     if levels > 1:
         crossed = job.ledger.crossed(request.step)
         return replace(reply, bypass_leaf=not job.below_leaf_of(member.rank).isdisjoint(crossed))

@@ -386,30 +386,6 @@ def test_a_lost_call_for_copies_is_repeated_as_one() -> None:
     assert ledger.ask(1, rank, bits, leader, 0, now_us + 8 * FAST_US, 1.0, given=bits) is None, "each is copied once"
 
 
-def test_owners_hear_of_backups_that_should_have_been_sent() -> None:
-    ledger = known(2, 4, [FAST_US, FAST_US])
-    ledger.claim(1, 1, 4, 4, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_000_000)
-    now_us = 1_000_000 + 200_000
-    backup = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
-    assert backup is not None
-    assert backup.backup
-    assert backup.shard == 1
-    bits = sum(1 << 4 + m for m in backup.micro_batches)
-    assert ledger.copied(1, 1, now_us) == 0, "the owner would be sooner there"
-    assert ledger.copied(1, 1, now_us + 4 * FAST_US) == bits
-    assert ledger.copied(1, 0, now_us + 4 * FAST_US) == ledger.copied(0, 1, now_us + 4 * FAST_US) == 0
-
-
-def test_owners_hear_of_backups_that_would_meet_their_own_contribution_on_the_way() -> None:
-    ledger, send_us = known(2, 4, [FAST_US, FAST_US]), 4 * FAST_US
-    ledger.claim(1, 1, 4, 4, 0, WorkerReport(FAST_US, 4 * FAST_US, sent_us=send_us), 1_000_000)
-    now_us = 1_000_000 + 200_000
-    backup = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
-    assert backup is not None
-    bits = sum(1 << 4 + m for m in backup.micro_batches)
-    assert ledger.copied(1, 1, now_us) == bits, "what it sends now is on its way until then"
-
-
 # --- stopped workers
 # ----------------------------------------------------------------------------------------------------
 
