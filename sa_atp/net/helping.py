@@ -391,7 +391,7 @@ class Helping:
         return sum(self._membership.bit(shard, m) for shard, m in self._given)
 
     def report_idle(self, step: int) -> "Future[None]":
-        """Reports that this rank has computed all that it held; with two levels, the answer routes its contribution."""
+        """Reports that this rank has computed all that it held."""
         with self.lock:
             self._idle_in = step
         return self.ask(Idle(**self.report(step)), lambda reply: None)

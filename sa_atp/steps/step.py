@@ -8,7 +8,6 @@ The step is a generator that yields effects (effects.py), so that it runs in rea
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from statistics import median_low
 from typing import Any
 
 import numpy as np
@@ -17,14 +16,12 @@ from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import OwnShard
 from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
-from sa_atp.protocol.help.believing import REPEATED
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
 from sa_atp.protocol.packets.help_messages import Nothing, Work
 from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
-IDLE_ANSWER_US = 20_000  # the longest that data waits for the answer to Idle, which says whether it bypasses the leaf
-IDLE_ANSWERS = 4  # the same in times that an answer takes
+LATE_ANSWER_US = 20_000  # what is computed leaves before answers that take longer
 WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
 LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
@@ -125,7 +122,6 @@ class Stepper:
         Returns: an offer to help that was made ahead, or None.
         """
         parts: Lot = {}
-        waited_us = 0
         pause_us = self.pause_us(step)
         shard = self.host.helping.own_shard(self._number) if self.helps else None
         offer: Offered | None = None
@@ -137,16 +133,14 @@ class Stepper:
                 more = None if shard is None else shard.request_more()
                 if more is None:
                     break
-                if parts and not more.done() and self._leaves_before_answer(record, waited_us):
+                if parts and not more.done() and self._leaves_before_answer:
                     self._contribute(sum_, parts, on_behalf=False)
                     parts = {}
-                waits_from_us = self.host.now_us()
                 work = None if more.done() else self.host.helping.take_work()
                 if work is None:
                     yield Wait(first_of(more, self.host.helping.has_work, sum_.future))
                 else:
                     yield from self._do(step, sum_, record, work, gathered)
-                waited_us += self.host.now_us() - waits_from_us
                 continue
             if pause_us and m == (empty + self.micro_batches) // 2:
                 start = self.host.now_us()
@@ -165,27 +159,20 @@ class Stepper:
         if record.micro_batches:
             if self.helps and not sum_.future.done():
                 # ahead of the data, so that others know that any delay is the link's
-                idle = self.host.helping.report_idle(self._number)
-                timeout_us = self._wait_for_word_us(record, sum(parts), waited_us) if parts else 0
-                if timeout_us:
-                    # the answer says whether the data bypasses the leaf; a lost answer is not worth waiting for
-                    yield Wait(first_of(idle, sum_.future), timeout_us)
+                self.host.helping.report_idle(self._number)
             if self._leaves_with_help(offer):
                 gathered[0].update(parts)
             else:
                 self._contribute(sum_, parts, on_behalf=False)
         return offer
 
-    def _leaves_before_answer(self, record: StepRecord, waited_us: int) -> bool:
+    @property
+    def _leaves_before_answer(self) -> bool:
         """Whether to send computed contributions before the answer to a claim: it is far away, and sending twice is
         cheap.
-
-        Args: waited_us: see _wait_for_word_us.
         """
         helping = self.host.helping
-        if self.host.membership.levels > 1 or self._was_away(record, waited_us):
-            return False
-        return helping.answer_us() > IDLE_ANSWER_US and helping.should_not_wait
+        return self.host.membership.levels <= 1 and helping.answer_us() > LATE_ANSWER_US and helping.should_not_wait
 
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
         """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
@@ -200,30 +187,6 @@ class Stepper:
         """Whether our work on a shard is summed at the same switch as our own: with one level, or below our leaf."""
         member = self.host.membership
         return member.levels <= 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
-
-    def _wait_for_word_us(self, record: StepRecord, bits: int, waited_us: int) -> int:
-        """How long our own contribution waits for the answer to Idle before it leaves.
-
-        Args: bits: of the contribution. waited_us: for how long we have waited for answers in this step already.
-        """
-        helping = self.host.helping
-        answer_us = helping.answer_us()
-        patience_us = IDLE_ANSWERS * answer_us + 1_000
-        if self._was_away(record, waited_us):
-            return patience_us
-        is_shared = helping.may_cross or bits != self.host.membership.bits_of(self.rank)
-        if self.host.membership.levels > 1 and is_shared and answer_us <= IDLE_ANSWER_US:
-            return min(IDLE_ANSWER_US, patience_us)
-        return 0
-
-    def _was_away(self, record: StepRecord, waited_us: int) -> bool:
-        """Whether others may have taken us for silent, and backed up what we are about to send. Micro-batches that all
-        take long do not count, because the ledger knows of them.
-        """
-        took_us = [a.end_us - a.start_us for a in record.activities if a.kind == "compute"]
-        away_us = self.host.now_us() - record.start_us - waited_us - len(took_us) * median_low(took_us or [0])
-        # see Silence.backup_from_us
-        return away_us >= LEAST_SENDING_US + 2 * (1 + REPEATED) * self.host.helping.answer_us()
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
         """Adds what was computed, if anything was, to a sum."""
