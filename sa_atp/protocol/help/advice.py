@@ -33,13 +33,13 @@ class Advice:
         self._records = None if kernels is PLAIN else Records(Machine, len(workers))
         self._planned: tuple[object, Plan] | None = None  # for what it was made from
 
-    def of(self, rank: int, price_us: float = 0.0, *, is_usual: bool = False) -> tuple[int, bool]:
-        """Args: price_us: what help costs (`Price`). is_usual: whether help was given in most of the recent steps.
+    def of(self, rank: int, *, is_usual: bool = False) -> tuple[int, bool]:
+        """Args: is_usual: whether help was given in most of the recent steps.
 
         Returns: how many of its own micro-batches a worker should hold at the beginning of a step; and whether there
         will be work for it as a helper.
         """
-        plan = self._plan(price_us)
+        plan = self._plan()
         if plan is None:
             return self._micro_batches, False
         own = plan.own[rank]
@@ -50,12 +50,12 @@ class Advice:
         soon = self._workers[rank].answer_us // max(1, self._projection.least_us(rank))
         return min(self._micro_batches, max(own // 2, soon)), False
 
-    def _plan(self, price_us: float) -> Plan | None:
-        """The plan of the next step, made once for given speeds, costs and leaves; None: not all speeds are known."""
+    def _plan(self) -> Plan | None:
+        """The plan of the next step, made once for given speeds and leaves; None: not all speeds are known."""
         times = [(w.forecast.mean_us, w.send_us, w.least_send_us) for w in self._workers]
         if any(mean_us is None for mean_us, _, _ in times) or not all(w.answer_us for w in self._workers):
             return None
-        known = price_us, self._racks.leaves, times
+        known = self._racks.leaves, times
         if self._planned is None or self._planned[0] != known:
             seen = [(*each, w.weight, w.answer_us) for each, w in zip(times, self._workers, strict=True)]
             for rank in (r for r, (old, new) in enumerate(zip(self._seen, seen, strict=True)) if old != new):
@@ -65,7 +65,7 @@ class Advice:
             self._seen = seen
             usual_us = sorted(map(piece_us, self._machines))[len(self._machines) // 2]
             given = self._machines if self._records is None else self._records.array
-            self._planned = known, self._racks.plan((), given, max(usual_us, price_us))
+            self._planned = known, self._racks.plan((), given, usual_us)
         return self._planned[1]
 
     def _machine(self, rank: int) -> Machine:

@@ -19,7 +19,6 @@ from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us
 from sa_atp.protocol.help.lots import LONGEST_POLL_US, Lots
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
-from sa_atp.protocol.help.price import Price
 from sa_atp.protocol.help.progress import NOBODY, Assigned, Course, SendProgress, Step, Worker, WorkerReport
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
@@ -48,7 +47,6 @@ class Ledger:
         self.lots = Lots(self._workers, self._map, self._projection, self.racks, silence)
         self.to_revoke: deque[tuple[int, int, int]] = deque()
         """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
-        self._price = Price()
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks, kernels)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
@@ -172,7 +170,7 @@ class Ledger:
         if self.grade is not HelpGrade.STEAL:
             return self.micro_batches, False
         helped = sum(state.is_helped for state in self._steps.values())
-        return self._advice.of(rank, self._price.us, is_usual=2 * helped > len(self._steps))
+        return self._advice.of(rank, is_usual=2 * helped > len(self._steps))
 
     def _is_over(self, step: int) -> bool:
         """Whether some worker has begun a later step: then all sums of this one exist, and late workers only fetch
@@ -213,8 +211,7 @@ class Ledger:
         held = plan.held_of(machines)
         if not movable:
             return held, Plan(0.0, held, [{}] * len(held))
-        # what help costs is paid once in a step
-        return held, self.racks.plan(state.crossed, machines, 0.0 if state.is_helped else self._price.us)
+        return held, self.racks.plan(state.crossed, machines)
 
     def _grant_more(self, state: Step, rank: int, begun: int, held: int, now_us: int) -> int:
         """Grants an owner the micro-batches that the plan has for it, a part at a time: what is not granted yet can still
@@ -272,7 +269,7 @@ class Ledger:
         """Chooses work for a leader. Args: idle_us: when its present work will be done."""
         free_us = max(idle_us, now_us + report.answer_us // 2)
         if self.grade is HelpGrade.CLONE:
-            work = None if busy_us else self.lots.clone(state, rank, missing, free_us, now_us, self._price.us)
+            work = None if busy_us else self.lots.clone(state, rank, missing, free_us, now_us)
             if work is None:
                 self._ask_overdue(state, step, rank, now_us)
             return work
@@ -340,8 +337,7 @@ class Ledger:
             self._steps[step] = Step.begin(self.world_size, self.micro_batches, began_us, step)
             before = self._steps.get(step - 1)
             if before is not None and step > 1:  # in the first step everything takes longer
-                took_us = began_us - before.began_us
-                self.racks.learn(before, self._price.note(before, self._workers, took_us))
+                self.racks.learn(before, began_us - before.began_us)
             for old in [s for s in self._steps if s <= step - STEPS_KEPT]:
                 del self._steps[old]
         return self._steps[step]

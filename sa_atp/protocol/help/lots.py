@@ -192,11 +192,9 @@ class Lots:
                     state.courses[r].offered_us = None  # it asks when it begins with these
         return found
 
-    def clone(
-        self, state: Step, rank: int, missing: int, free_us: int, now_us: int, price_us: float
-    ) -> Assigned | None:
+    def clone(self, state: Step, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
         """Gives a helper the whole shard that would be finished last and has no clone yet. Args: missing: contributions
-        that its sums lack, a bitmap; free_us: when it can begin; price_us: what help costs.
+        that its sums lack, a bitmap; free_us: when it can begin.
         """
         beliefs = self._projection.beliefs(state)
         finish = {s: held_until_us(b, now_us) for s, b in enumerate(beliefs)}
@@ -207,7 +205,7 @@ class Lots:
                 continue
             each_us = expected_us(beliefs[rank], beliefs[shard])
             ready_us = max(free_us + self._map.micro_batches * each_us, state.courses[rank].link_until_us)
-            leaf, soonest_us, costs_us = self._racks.leaf_of(shard), float(finish[shard]), each_us / 2 + price_us
+            leaf, soonest_us, costs_us = self._racks.leaf_of(shard), float(finish[shard]), each_us / 2
             if leaf and rank not in leaf:
                 others = [r for r in leaf if r != shard]
                 whole_us = [self._map.micro_batches * expected_us(beliefs[r], beliefs[shard]) for r in others]

@@ -50,7 +50,7 @@ class Racks:
         leaf = self.leaf_of(shard)
         return not leaf or rank in leaf or not state.crossed.isdisjoint(leaf)
 
-    def plan(self, crossed: Collection[int], machines: Machines, better_by_us: float) -> Plan:
+    def plan(self, crossed: Collection[int], machines: Machines, better_by_us: float = 0.0) -> Plan:
         """Makes the plan in which workers help below their own leaf, and all help where a rack is crossed already; or the
         plan in which all help each other, if that saves more than it costs. Args: crossed: shards of the step.
         """
@@ -81,13 +81,15 @@ class Racks:
         send_us = max(self._workers[rank].least_send_us for rank in leaf)
         return max(len(leaf) * send_us, self._cost_us) if send_us else math.inf
 
-    def learn(self, state: Step, overhead_us: float) -> None:
-        """Learns from a step what crossing racks costs. Args: overhead_us: the step's time beyond computing, and
-        sending without help.
+    def learn(self, state: Step, took_us: int) -> None:
+        """Learns what crossing racks costs from a step that is over: by how much longer it took than computing, and
+        sending without help. Args: took_us: its time.
         """
         if not self.leaves:
             return
         if not state.crossed:
             self._cost_us *= FORGOTTEN
             return
-        self._cost_us = max(0.0, overhead_us, FORGOTTEN * self._cost_us)
+        done_us = max(max(c.idle_us or 0, c.lot_until_us) for c in state.courses) - state.began_us
+        network_us = max(w.least_send_us + w.answer_us // 2 for w in self._workers)
+        self._cost_us = max(0.0, took_us - done_us - network_us, FORGOTTEN * self._cost_us)
