@@ -279,8 +279,8 @@ class Helping:
 
     @property
     def should_not_wait(self) -> bool:
-        """Whether an answer takes longer than sending a contribution, which is sent as a whole."""
-        return self._sent_us < self.answer_us()
+        """Whether an answer takes longer than sending what is computed, and than computing a piece more of it."""
+        return max(self._sent_us, self.micro_batch_us) < self.answer_us()
 
     def report(self, step: int) -> dict[str, int]:
         """The fields that every question has; marks the micro-batches in them as reported."""

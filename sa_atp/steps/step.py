@@ -21,7 +21,6 @@ from sa_atp.protocol.packets.help_messages import Nothing, Work
 from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
-LATE_ANSWER_US = 20_000  # what is computed leaves before answers that take longer
 WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
 LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
@@ -115,7 +114,7 @@ class Stepper:
                 more = None if shard is None else shard.request_more()
                 if more is None:
                     break
-                if parts and not more.done() and self._leaves_before_answer:
+                if parts and not more.done() and self.host.helping.should_not_wait:
                     self._contribute(sum_, parts, on_behalf=False)
                     parts = {}
                 work = None if more.done() else self.host.helping.take_work()
@@ -147,14 +146,6 @@ class Stepper:
             else:
                 self._contribute(sum_, parts, on_behalf=False)
         return offer
-
-    @property
-    def _leaves_before_answer(self) -> bool:
-        """Whether to send computed contributions before the answer to a claim: it is far away, and sending twice is
-        cheap.
-        """
-        helping = self.host.helping
-        return self.host.membership.levels <= 1 and helping.answer_us() > LATE_ANSWER_US and helping.should_not_wait
 
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
         """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
