@@ -91,6 +91,14 @@ def test_a_stage_is_said_once_and_then_after_10_30_and_60_s_and_each_minute(cloc
         assert clock(215) == ["another stage", "another stage, 10 s so far, 4 of 10 runs, 15 s left"]
 
 
+def test_after_the_last_stage_a_command_is_not_said_to_wait_at_once(clock: Clock) -> None:
+    with waiting.waiting("loading packages"):
+        with _progress.TerminalProgress() as progress:
+            progress("drawing")
+            assert clock(9) == ["drawing"]
+        assert clock(12) == []
+
+
 def test_steps_are_said_in_lines_on_a_terminal_that_cannot_draw_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:

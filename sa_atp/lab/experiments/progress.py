@@ -66,6 +66,7 @@ class TerminalProgress(Progress):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._open.close()
+        waiting.said()  # what follows has only begun
         if self._has_bar:
             self._bar.stop()
 
