@@ -261,7 +261,9 @@ def _check_together(plan: Plan, where: str) -> None:
         source = f"trace = {plan.straggler.trace!r}" if plan.straggler.trace else "rows"
         traces.check_rows(plan.straggler.rows, workers, f"{where}: straggler.{source}")
     if plan.straggler.pattern == "trace" and not (plan.straggler.trace or plan.straggler.rows):
-        raise UserError(f'{where}: straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file')
+        raise UserError(
+            f'{where}: straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file, or straggler.rows'
+        )
     if plan.topology.kind == "two-level" and plan.topology.racks > workers:
         raise UserError(f"{where}: topology.racks = {plan.topology.racks} is more than topology.workers = {workers}")
     for policy in plan.run.policies:
