@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from sa_atp.protocol.help.belief import Forecast
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.share import Share
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request
@@ -27,6 +28,9 @@ Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
 STEPS_KEPT = 4  # steps whose shards are kept: leaders may be ahead of a straggler whose work they do
 SLOWER = 1.5  # a rank whose micro-batches take this many times as long as in the last step tells the server at once
 RECENT = 3  # micro-batches in the reported mean: on a busy host one takes longer, and the next one less
+EARLY = Rule(
+    "sending early", "What is computed leaves before an answer that takes longer than a piece, and than sending."
+)
 MARGIN = 1.25  # round trips before the held micro-batches run out, at which the next claim is sent
 
 
@@ -278,6 +282,7 @@ class Helping:
         return 0 < self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
 
     @property
+    @EARLY.or_else(False)
     def should_not_wait(self) -> bool:
         """Whether an answer takes longer than sending what is computed, and than computing a piece more of it."""
         return max(self._sent_us, self.micro_batch_us) < self.answer_us()

@@ -16,7 +16,8 @@ from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import OwnShard
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.batches.deal import Deal
-from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US
+from sa_atp.protocol.help.projection import LEAST_SENDING_US, LINKS, WRITTEN_AHEAD_US
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.packets.help_messages import Nothing, Work
 from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
@@ -24,6 +25,7 @@ from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
 LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
+AHEAD = Rule("offers ahead", "A worker that is likely to get work offers to work before it is done with its own.")
 
 
 Offered = Future[Work | Nothing]
@@ -147,6 +149,7 @@ class Stepper:
                 self._contribute(sum_, parts, on_behalf=False)
         return offer
 
+    @LINKS.or_else(False)
     def _leaves_with_help(self, offer: "Offered | None") -> bool:
         """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
         twice as long, and the sum waits for the second one.
@@ -167,6 +170,7 @@ class Stepper:
             bits = sorted(lot)
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
+    @AHEAD.or_else(False)
     def _should_offer_ahead(self, shard: OwnShard, offer: "Offered | None") -> bool:
         """Whether to offer now, because there will be work for us and the answer takes until we are free.
 

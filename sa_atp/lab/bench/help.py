@@ -22,7 +22,7 @@ from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import make_folder
 from sa_atp.lab.backends import simulated
-from sa_atp.lab.bench import help_cost
+from sa_atp.lab.bench import help_cost, help_rules
 from sa_atp.lab.bench.help_bound import bound_us
 from sa_atp.lab.bench.help_settings import HelpSetting, draw_settings, table
 from sa_atp.lab.report import stats
@@ -73,7 +73,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of --draw (default: %(default)s)")
     parser.add_argument("--cost", action="store_true",
                         help="measure what the ledger's answers cost, over the number of workers")  # fmt: skip
-    parser.add_argument("--out", type=Path, metavar="DIR", help="write help-table.md and help-table.json there")
+    parser.add_argument("--ablate", action="store_true",
+                        help="switch each rule of help off, to see what it is worth")  # fmt: skip
+    parser.add_argument("--out", type=Path, metavar="DIR",
+                        help="write help-table.md and help-table.json there; with --ablate help-rules.md")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the settings, with the keys that each changes")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -84,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
         return _run_cost(select(help_cost.settings(), options.only), as_json=options.json)
     if options.jobs < 1:
         raise UserError(f"--jobs {options.jobs}: expected at least 1")
+    if options.ablate:
+        return _run_ablate(select(help_rules.settings(), options.only), options)
     if options.draw is not None and options.draw < 1:
         raise UserError(f"--draw {options.draw}: expected at least 1")
     chosen = select(table() if options.draw is None else draw_settings(options.draw, options.seed), options.only)
@@ -105,6 +110,20 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print(rows)
     return 1 if any(row.sums_wrong for row in rows) else 0
+
+
+def _run_ablate(settings: Sequence[HelpSetting], options: argparse.Namespace) -> int:
+    found = []
+    if options.out is not None:
+        make_folder(options.out)
+    for worth in help_rules.measure(settings, options.jobs):
+        found.append(worth)
+        print(help_rules.row(worth), file=sys.stderr if options.json else sys.stdout, flush=True)
+    if options.out is not None:
+        help_rules.write(found, len(settings), options.out)
+    if options.json:
+        print(json.dumps({"rules": [asdict(worth) for worth in found]}))
+    return 0
 
 
 def _run_cost(settings: Sequence[HelpSetting], *, as_json: bool) -> int:
@@ -155,7 +174,7 @@ def _measure(setting: HelpSetting) -> HelpRow:
     for run in simulated.run(plan, Progress()):
         runs[run.policy].append(run)
     counted = stats.counted_steps(runs["atp"][0], plan.run.warm_up)
-    times = {policy: np.array([_mean_ms(run, counted) for run in runs[policy]]) for policy in runs}
+    times = {policy: np.array([stats.mean_step_ms(run, counted) for run in runs[policy]]) for policy in runs}
     atp, sa_atp = (float(times[policy].mean()) for policy in ("atp", "sa-atp"))
     bound = bound_us(plan, counted) / 1000
     steps = plan.run.steps * plan.run.repetitions
@@ -181,12 +200,6 @@ def _spread(atp: NDArray[np.float64], sa_atp: NDArray[np.float64]) -> float:
         return 0.0
     relative = [float(times.std(ddof=1) / times.mean()) / len(times) ** 0.5 for times in (atp, sa_atp)]
     return float(sa_atp.mean() / atp.mean()) * math.hypot(*relative)
-
-
-def _mean_ms(run: PolicyRun, counted: Sequence[int]) -> float:
-    ends = stats.step_ends_s(run)
-    took = dict(zip(ends, np.diff([0.0, *ends.values()]), strict=True))
-    return 1000 * float(np.mean([took[step] for step in counted]))
 
 
 # --- the table ------------------------------------------------------------------------------------------------------------

@@ -227,6 +227,13 @@ def times_by_step(policy: PolicyStats) -> tuple[list[int], Measurements]:
     return steps, times
 
 
+def mean_step_ms(run: PolicyRun, counted: Sequence[int]) -> float:
+    """The mean time of a job's steps, in milliseconds. Args: counted: numbers of the steps that count."""
+    ends = step_ends_s(run)
+    took = dict(zip(ends, np.diff([0.0, *ends.values()]), strict=True))
+    return 1000 * float(np.mean([took[step] for step in counted]))
+
+
 def values_for(percentile: int) -> int:
     """The number of values that a percentile needs: so many that one of them is beyond it. (The 99th percentile of three
     values would just be the largest.) p50 needs 2, p25 and p75 need 4, p90 needs 10, p99 needs 100.

@@ -11,7 +11,10 @@ from sa_atp.protocol.help.planning import piece_us
 from sa_atp.protocol.help.progress import Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.records import Records
+
+ADVICE = Rule("advice", "Every answer says what the plan of the next step has for its worker, which begins with that.")
 
 
 class Advice:
@@ -50,6 +53,7 @@ class Advice:
         soon = self._workers[rank].answer_us // max(1, self._projection.least_us(rank))
         return min(self._micro_batches, max(own // 2, soon)), False
 
+    @ADVICE.or_else(None)
     def _plan(self) -> Plan | None:
         """The plan of the next step, made once for given speeds and leaves; None: not all speeds are known."""
         times = [(w.forecast.mean_us, w.send_us, w.least_send_us) for w in self._workers]

@@ -20,8 +20,9 @@ from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us
 from sa_atp.protocol.help.lots import LONGEST_POLL_US, Lots
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.progress import NOBODY, Assigned, Course, SendProgress, Step, Worker, WorkerReport
-from sa_atp.protocol.help.projection import Projection
+from sa_atp.protocol.help.projection import SPARING, Projection
 from sa_atp.protocol.help.racks import Racks
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.message_fields import HelpGrade
@@ -30,6 +31,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
+REVOCATIONS = Rule("revocations", "Owners are asked for pieces that the plan has for others, or that are late.")
 
 
 class Ledger:
@@ -183,6 +185,7 @@ class Ledger:
 
     # --- an owner's own shard -----------------------------------------------------------------------------------------
 
+    @SPARING.or_else(None)
     def _leave_alone(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Leaves a worker that has not begun this step its own work for a while, if it waits for the sum of the step
         before.
@@ -301,6 +304,7 @@ class Ledger:
         for owner in self._projection.overdue(state, rank, now_us):
             self._ask_back(state, step, owner, now_us)
 
+    @REVOCATIONS.or_else(None)
     def _ask_back(self, state: Step, step: int, rank: int, now_us: int) -> None:
         """Revokes what an owner need not hold, unless it was asked so recently that there can be no news."""
         course = state.courses[rank]

@@ -9,11 +9,14 @@ from sa_atp.protocol.help.plan import Plan
 from sa_atp.protocol.help.progress import Assigned, Step, Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
 
 LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
 RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
+CALLS = Rule("calls", "Who waits for work is sent its part of the plan as soon as there is one, without asking again.")
+COPIES = Rule("copies", "What is late is computed a second time, by whoever finishes it first.")
 
 
 class Lots:
@@ -48,15 +51,22 @@ class Lots:
             last lot, or has not sent it.
         Returns: what it is told now; None: nothing of its part is free.
         """
+        first = self._of_one_shard(state, rank, part, now_us, done_us, is_busy=is_busy)
+        self._call_for_others(state, rank, part, first, now_us, done_us)
+        return first
+
+    @CALLS.or_else(None)
+    def _call_for_others(
+        self, state: Step, rank: int, part: dict[int, int], work: Assigned | None, now_us: int, done_us: int
+    ) -> None:
+        """Calls a helper for its part of other shards. Args: as of `give`; work: what it is told."""
         course = state.courses[rank]
-        first = work = self._of_one_shard(state, rank, part, now_us, done_us, is_busy=is_busy)
         while work is not None and course.lot_until_us < done_us + self._workers[rank].answer_us:
             part = part | {work.shard: part[work.shard] - len(work.micro_batches)}
             part = {shard: count for shard, count in part.items() if count}
             work = self._of_one_shard(state, rank, part, now_us, course.lot_until_us, is_busy=True)
             if work is not None:
                 self._call(state, rank, work, now_us)
-        return first
 
     def _call(self, state: Step, rank: int, work: Assigned, now_us: int) -> None:
         course = state.courses[rank]
@@ -106,6 +116,7 @@ class Lots:
         self._projection.note_sending(state, rank)
         return Assigned(state.number, shard, tuple(lot), again_us=self.again_us(state, rank, now_us))
 
+    @CALLS.or_else(False)
     def may_call(self, state: Step) -> bool:
         """Whether micro-batches are free, and helpers wait who have offered to work."""
         return any(c.offered_us is not None for c in state.courses) and self._is_any_free(state)
@@ -152,6 +163,7 @@ class Lots:
 
     # --- others' work a second time ----------------------------------------------------------------------------------
 
+    @COPIES.or_else(None)
     def copy(self, state: Step, rank: int, missing: int, now_us: int) -> Assigned | None:
         """Gives copies of what silent workers hold to all leaders who wait, each to the one that finishes it first. Others
         than the one that asks are called.

@@ -13,6 +13,7 @@ from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import LONGEST_US, NEVER_US, REPEATED
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Machines
 from sa_atp.protocol.help.progress import Step, Worker
+from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.records import Records
 
 LEAST_SENDING_US = 50_000  # a link on which a contribution takes less is not slow: a busy host may be the reason
@@ -20,6 +21,8 @@ WRITTEN_AHEAD_US = 25_000  # a host writes packets ahead for so much of its link
 FIRST_PATIENCE = 4  # times as long must a silence be in the first step
 BEHIND = 2  # steps: the sum of one step may still come down a slow link while the others are in the next
 HEARD_US = 150_000  # a worker that waits for an old sum makes three offers in this time (lots.LONGEST_POLL_US)
+LINKS = Rule("links", "Plans know slow links, on which work for others leaves together with one's own.")
+SPARING = Rule("sparing", "Workers that still receive sums of earlier steps, down a slow link, keep their work.")
 
 
 class Projection:
@@ -75,7 +78,6 @@ class Projection:
         each_us = min((self.typical_us(rank) or 0.0) if measured_us is None else measured_us, LONGEST_US)
         link_us, due_us = self.link_us(rank), self._due_us(state, rank, int(each_us), held)
         own_us = 0 if course.joins_lot or course.idle_us is None or not held else course.idle_us + link_us
-        is_old = worker.waited_us is not None and state.number - worker.newest_step >= BEHIND
         return Belief(
             each_us=float(each_us),
             is_measured=measured_us is not None,
@@ -98,10 +100,17 @@ class Projection:
             answer_us=worker.answer_us,
             asks_again_us=course.asks_again_us,
             left_alone_us=course.left_alone_until_us or 0,
-            behind_us=(worker.waited_us or 0) + HEARD_US + (1 + REPEATED) * worker.answer_us if is_old else -NEVER_US,
+            behind_us=self._behind_us(state, worker),
             # in the first step no times are known, and workers that joined late have not begun
             patience_us=(FIRST_PATIENCE if state.is_first else 1) * LEAST_SENDING_US,
         )
+
+    @SPARING.or_else(-NEVER_US)
+    def _behind_us(self, state: Step, worker: Worker) -> int:
+        """Until when a worker counts as receiving sums of earlier steps."""
+        if worker.waited_us is None or state.number - worker.newest_step < BEHIND:
+            return -NEVER_US
+        return worker.waited_us + HEARD_US + (1 + REPEATED) * worker.answer_us
 
     def measured_us(self, state: Step, rank: int) -> float | None:
         """The measured time of a worker for a micro-batch of its shard, in this step if possible."""
@@ -138,10 +147,12 @@ class Projection:
         begins_us = max(done_us, course.granted_us) if course.granted and not is_late else done_us
         return begins_us + course.granted * each_us
 
+    @LINKS.or_else(False)
     def has_slow_link(self, rank: int) -> bool:
         """Whether a contribution keeps a worker's link busy for longer than a busy host would explain."""
         return self._workers[rank].send_us >= LEAST_SENDING_US
 
+    @LINKS.or_else(0)
     def link_us(self, rank: int) -> int:
         """How long a contribution keeps a worker's link busy: the usual time on a slow link, else the shortest time (a
         busy host may explain the rest), and 0 where writing ahead explains all of it.

@@ -14,8 +14,10 @@ from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Machines, Plan
 from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.help.projection import LEAST_SENDING_US
+from sa_atp.protocol.help.rules import Rule
 
 FORGOTTEN = 0.98  # share of the measured cost of crossing racks that is kept in each step, because links change
+CROSSING = Rule("crossing costs", "What help across racks costs is measured, and has to be saved by it.")
 
 
 class Racks:
@@ -81,6 +83,7 @@ class Racks:
         send_us = max(self._workers[rank].least_send_us for rank in leaf)
         return max(len(leaf) * send_us, self._cost_us) if send_us else math.inf
 
+    @CROSSING.or_else(None)
     def learn(self, state: Step, took_us: int) -> None:
         """Learns what crossing racks costs from a step that is over: by how much longer it took than computing, and
         sending without help. Args: took_us: its time.
