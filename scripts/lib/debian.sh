@@ -2,6 +2,7 @@
 # For scripts/test --debian: runs a command in another Debian beside this one, with its own Python, packages and files; as
 # root. Sourced after setup.sh and fresh.sh.
 
+# shellcheck disable=SC2034  # scripts/test has it
 OTHER_DEBIAN=trixie # for scripts/test --all: Debian 13, with Python 3.13
 
 # debian NAME FOLDER COMMAND...: sets up the release in a folder, with a copy of the checkout in /root/sa_atp, unless it is there

@@ -92,7 +92,9 @@ def test_a_worker_stuck_in_a_step_delays_nobody_and_takes_part_in_the_next(
     training = train(
         pipelines, levels, help_grade=help_grade, hangs=lambda step, rank, m: step == 1 and rank == 1 and m == 3
     )
-    assert training.step_us(1) < 2.6 * training.setting.alone_us(1)
+    # one helper computes the whole shard of a clone, from when it believes the worker late
+    longest = {HelpGrade.STEAL: 2.6, HelpGrade.CLONE: 3.4}[help_grade]
+    assert training.step_us(1) < longest * training.setting.alone_us(1)
     assert training.step_us(2) < 1.1 * training.setting.alone_us(2)
     labels = [activity.label for activity in training.records[1][1].activities]
     assert "shard 1, micro-batch 3, cancelled" in labels
@@ -136,13 +138,13 @@ def test_helpers_replace_a_worker_that_is_cut_off(pipelines: list[Pipeline], hel
 def test_a_returning_worker_and_its_helpers_do_not_disturb_one_another(
     pipelines: list[Pipeline], levels: int, pause_us: int
 ) -> None:
-    """The packets of both overlap in whole groups or not at all: nothing is sent twice, or handed over."""
+    """The packets of both may meet on the way, as whole groups: then each fragment is sent twice at most."""
     training = train(
         pipelines, levels, steps=4, values=3_000, pause_us=lambda step, rank: pause_us if (step, rank) == (2, 3) else 0
     )
     # a leaf passes on what it holds once it is asked to, by a fragment for a fragment (section 10.5)
     fragments = -(-training.setting.values // LANES)
-    assert sum(worker.worker.stats.retransmitted for worker in training.workers) <= (levels - 1) * fragments
+    assert sum(worker.worker.stats.retransmitted for worker in training.workers) <= levels * fragments
     assert training.step_us(2) <= training.setting.alone_us(2) + pause_us + 5_000
 
 
