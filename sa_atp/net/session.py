@@ -55,6 +55,8 @@ class Sum:
     """Contributions that were missing when the switch was last asked; None: it has not been asked."""
     progress: SendProgress | None = None
     """How far its fragments were at that time."""
+    overtaken: bool = False
+    """Whether helpers have contributed this rank's part, so that the sum completes without it. Known in jobs with help."""
     sending: tuple[tuple[int, int], ...] = ()
     """After it is done: the intervals in which this rank's first contribution left; without retransmissions, and without
     waiting for the window."""
@@ -312,6 +314,10 @@ class Session:
                     self.called(call)
                 case Failed(error):
                     self.fail(error)
+        if self.membership.help_grade is not HelpGrade.NONE:
+            for operation in self._collectives.overtaken():
+                if operation in self._sums:
+                    self._sums[operation].overtaken = True
 
     def _finish(self, sum_: Sum, now_us: int) -> None:
         try:

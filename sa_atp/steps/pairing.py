@@ -82,7 +82,7 @@ class PairedSum:
         return out
 
     def __getattr__(self, name: str) -> Any:
-        """The rest is that of the sum of what travels: missing_bits, progress, sending, sent_share, finished."""
+        """The rest is that of the sum of what travels: missing_bits, progress, overtaken, sending, sent_share, finished."""
         return getattr(self.inner, name)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.helping import OwnShard
-from sa_atp.net.promise import first_of
+from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, LINKS, WRITTEN_AHEAD_US
 from sa_atp.protocol.help.rules import Rule
@@ -59,6 +59,7 @@ class Stepper:
         self._typical_us = 1
         self.deal: Deal | None = None
         """The samples of each micro-batch of the step; None: all micro-batches have the same size."""
+        self._may_be_behind = False  # others may be steps ahead, because they did not wait for our last contribution
 
     def run(self, step: int) -> Steps:
         """See StepRunner."""
@@ -66,19 +67,36 @@ class Stepper:
         self._number = self.host.helping.begin_step()
         self.host.helping.weight = self._weight(self.rank)
         sum_ = self.host.begin(self.workload.values)
-        # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because its
-        # owner may send the same
-        gathered: list[Lot] = [{}, {}]
-        offer = yield from self._compute_own_shard(step, sum_, record, gathered)
+        arrived_us: list[int] = []
+        add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        is_overtaken = yield from self._check_overtaken(sum_)
+        if not is_overtaken:
+            # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because
+            # its owner may send the same
+            gathered: list[Lot] = [{}, {}]
+            offer = yield from self._compute_own_shard(step, sum_, record, gathered)
         contributed_us = self.host.now_us()
-        if self.helps:
+        if self.helps and not is_overtaken:
             yield from self._help(step, sum_, record, offer, gathered)
         yield Wait(sum_.future)
+        unseen_us = self.host.now_us() - min(arrived_us, default=self.host.now_us())
+        self._may_be_behind = is_overtaken or unseen_us > self.host.helping.answer_us() > 0
         self._note_sent(sum_)
         self.workload.apply(sum_.future.result())
         record.end_us = self.host.now_us()
         account(record, contributed_us, sum_.sending)
         return record, sum_
+
+    def _check_overtaken(self, sum_: PendingSum) -> Steps:
+        """Whether others have done our part of this step before we begin it: then we take the sum, and compute nothing.
+
+        Some work cannot be stopped, such as one long call. A worker that has seen the last sum later than an answer
+        takes may be steps behind: it first waits for this step's sum, for as long as two answers take. (protocol
+        section 10.1)
+        """
+        if self.helps and self._may_be_behind and not sum_.overtaken:
+            yield Wait(sum_.future, 2 * self.host.helping.answer_us())
+        return self.helps and (sum_.overtaken or sum_.future.done())
 
     def _note_sent(self, sum_: PendingSum) -> None:
         """Notes how long our contribution kept our link, or the slots, busy; slots take a round trip for each quota."""

@@ -52,6 +52,11 @@ class SumPair:
         return functools.reduce(operator.or_, known) if known else None
 
     @property
+    def overtaken(self) -> bool:
+        overtaken: bool = self.gradient.overtaken
+        return overtaken
+
+    @property
     def progress(self) -> SendProgress | None:
         progress: SendProgress | None = self.gradient.progress
         return progress

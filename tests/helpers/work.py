@@ -54,6 +54,7 @@ class _Sum:
     """A step's sum, as one rank sees it."""
 
     progress: SendProgress | None = None
+    overtaken: bool = False
     sending: tuple[tuple[int, int], ...] = ()
     sent_share: float = 1.0
 

@@ -35,6 +35,8 @@ class FlowSum:
     future: "Future[Values]"
     missing_bits: int | None = None
     progress: SendProgress | None = None
+    overtaken: bool = False
+    """Always False: in this model a worker learns of a sum at once."""
     sending: tuple[tuple[int, int], ...] = ()
     sent_share: float = 0.0
     """Share of the worker's contribution that `sending` covers: 0 or 1 in this model."""

@@ -141,6 +141,16 @@ class Collectives:
         """Whether operations are under way."""
         return self._operations.oldest is not None
 
+    def overtaken(self) -> list[int]:
+        """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
+        contributed nothing.
+        """
+        return [
+            operation.index
+            for operation in self._operations.active()
+            if self._operations.is_complete(operation) or (not operation.groups and operation.missing_share < 1)
+        ]
+
     def take(self, operation: int, out: Addends, factor: float = 1.0) -> Operation:
         """Writes the sums of an operation that is done, multiplied by a factor.
 

@@ -57,6 +57,11 @@ class SegmentedSum:
         return functools.reduce(operator.or_, known) if known else None
 
     @property
+    def overtaken(self) -> bool:
+        """Whether other ranks have done this rank's part of a segment, and so will do its part of the others."""
+        return any(s.overtaken for s in self.sums)
+
+    @property
     def progress(self) -> SendProgress | None:
         return None  # not computed for several sums at once
 
