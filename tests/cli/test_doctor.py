@@ -66,11 +66,15 @@ def test_a_finding_is_told_as_soon_as_it_is_known(monkeypatch: pytest.MonkeyPatc
     assert groups["Python"][1].ok  # it had waited for the first one to be told
 
 
+@pytest.mark.needs("torch", "sklearn")
 def test_the_demo_runs_where_the_tests_do(found: dict[str, Any]) -> None:
     assert found["demo_runs"]
 
 
-@pytest.mark.parametrize("name", ["numpy", "numba", "scapy", "rich", "torch", "scikit-learn", "matplotlib"])
+TORCH = pytest.param("torch", marks=pytest.mark.needs("torch"))
+
+
+@pytest.mark.parametrize("name", ["numpy", "numba", "scapy", "rich", TORCH, "scikit-learn", "matplotlib"])
 def test_packages_and_their_versions(name: str, findings: dict[str, dict[str, Any]]) -> None:
     assert (findings[name]["ok"], findings[name]["detail"]) == (True, metadata.version(name))
 

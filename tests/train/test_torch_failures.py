@@ -35,7 +35,7 @@ def test_survivors_raise_and_name_the_dead(
     server: str, tmp_path: Path, module: str, function: str, arguments: dict[str, Any]
 ) -> None:
     """Without anyone to stop them: each survivor must notice by itself, within the bound of the parameter server."""
-    environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": f"survivors, {module}", "VICTIM": "1"}
+    environment = {"SA_ATP_SERVER": server, "SA_ATP_JOB": f"survivors, {module}", "VICTIM": "1", "KILLS": "1:3"}
     arguments = {name: str(tmp_path) for name in arguments}
     ranks = [Rank(tmp_path / f"rank{number}.log") for number in range(3)]
     try:
