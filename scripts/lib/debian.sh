@@ -5,22 +5,39 @@
 # shellcheck disable=SC2034  # scripts/test has it
 OTHER_DEBIAN=trixie # for scripts/test --all: Debian 13, with Python 3.13
 
-# debian NAME FOLDER COMMAND...: sets up the release in a folder, with a copy of the checkout in /root/sa_atp, unless it is there
+# debian NAME FOLDER COMMAND...: sets up the release in a folder, with a copy of the checkout in /srv/sa_atp, unless it is there
 # already, and runs a command in the copy. The network and the processes are this machine's.
 debian() {
-    local name="$1" root="$2"
+    local root="$2"
+    debian_is_there "$1" "$root" ca-certificates,git
     shift 2
+    in_debian "$root" HOME=/root "$@"
+}
+
+# fresh_debian NAME FOLDER COMMAND...: the same for an ordinary user with an empty home, and with Python, in a new folder
+fresh_debian() {
+    local root="$2" id
+    [[ ! -e $root ]] || fail "$root exists already: choose another folder" 2
+    debian_is_there "$1" "$root" ca-certificates,git,python3,python3-venv
+    shift 2
+    id="$(id -u "$ORDINARY_USER")"
+    mkdir "$root/srv/home" && chown -R "$id:$id" "$root/srv"
+    in_debian "$root" HOME=/srv/home USER="$ORDINARY_USER" LOGNAME="$ORDINARY_USER" SHELL=/bin/sh \
+        setpriv --reuid "$id" --regid "$id" --clear-groups --inh-caps=-all -- "$@"
+}
+
+debian_is_there() {
+    local name="$1" root="$2"
     is_root || fail "another Debian is set up as root: run this as root (sudo), or leave out --debian"
-    if [[ ! -e $root/root/sa_atp ]]; then
-        command -v debootstrap >/dev/null || install_debootstrap
-        say "setting up Debian $name in $root"
-        mkdir -p "$root" || fail "$(who) cannot write $root: choose another folder" 2
-        quietly "debootstrap $name" debootstrap --variant=minbase --include=ca-certificates,git "$name" "$root" "$(debian_mirror)"
-        bring_settings "$root"
-        FRESH="$root/root" && mkdir "$FRESH/checkout" && copy_checkout && mv "$FRESH/checkout" "$FRESH/sa_atp"
-        in_debian "$root" git init --quiet # some tests ask for the checkout's commit
-    fi
-    in_debian "$root" "$@"
+    [[ ! -e $root/srv/sa_atp ]] || return 0
+    command -v debootstrap >/dev/null || install_debootstrap
+    say "setting up Debian $name in $root"
+    mkdir -p "$root" || fail "$(who) cannot write $root: choose another folder" 2
+    chmod 755 "$root"
+    quietly "debootstrap $name" debootstrap --variant=minbase --include="$3" "$name" "$root" "$(debian_mirror)"
+    bring_settings "$root"
+    FRESH="$root/srv" && mkdir "$FRESH/checkout" && copy_checkout && mv "$FRESH/checkout" "$FRESH/sa_atp"
+    git init --quiet "$FRESH/sa_atp" # some tests ask for the checkout's commit
 }
 
 install_debootstrap() {
@@ -46,7 +63,7 @@ bring_settings() {
     cp /etc/apt/apt.conf.d/* "$1/etc/apt/apt.conf.d/" 2>/dev/null || true
 }
 
-# in_debian ROOT COMMAND...: runs a command with another root. By pivot_root, in a mount namespace of its own: Mininet's mnexec
+# in_debian ROOT [VARIABLE=VALUE...] COMMAND...: runs a command with another root. By pivot_root, in a mount namespace of its own: Mininet's mnexec
 # would leave a chroot.
 in_debian() {
     local root="$1" variable variables=()
@@ -57,7 +74,7 @@ in_debian() {
         fi
     done
     # shellcheck disable=SC2016  # that shell expands them
-    env -i "${variables[@]}" HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+    env -i "${variables[@]}" PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
         unshare --mount --propagation private bash -c '
             set -e
             root="$1"
@@ -69,6 +86,6 @@ in_debian() {
             cd "$root"
             pivot_root . oldroot
             umount --lazy /oldroot
-            cd /root/sa_atp
-            exec "$@"' in_debian "$root" "$@"
+            cd /srv/sa_atp
+            exec env "$@"' in_debian "$root" "$@"
 }

@@ -57,10 +57,15 @@ def lower_end(requirement: Requirement) -> str:
 
 
 def project_problem(root: Path) -> str | None:
+    """Why the environment has not this checkout with the requirements that it says now; None if it has."""
     spec = find_spec("sa_atp")
     if spec is None or spec.origin is None:
         return "sa_atp"
-    return None if Path(spec.origin).resolve().parent.parent == root else f"sa_atp of {root} (it has {spec.origin})"
+    if Path(spec.origin).resolve().parent.parent != root:
+        return f"sa_atp of {root} (it has {spec.origin})"
+    recorded = {(each.name, each.specifier) for each in map(Requirement, metadata.requires("sa-atp") or [])}
+    said = {(each.name, each.specifier) for each in wanted(root)}
+    return None if said <= recorded else "sa_atp with the requirements that it has now"
 
 
 def main(root: Path, pins: str, arguments: list[str]) -> int:
@@ -71,7 +76,7 @@ def main(root: Path, pins: str, arguments: list[str]) -> int:
     if arguments[0] == "--only":
         problems = [lacks(found, exact) for found in wanted(root) if canonicalize_name(found.name) == arguments[1]]
     else:
-        problems = [project_problem(root), *(lacks(found, exact) for found in wanted(root, arguments))]
+        problems = [*(lacks(found, exact) for found in wanted(root, arguments)), project_problem(root)]
     missing = [problem for problem in problems if problem]
     print("\n".join(missing))
     return 1 if missing else 0

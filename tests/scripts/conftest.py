@@ -45,6 +45,10 @@ class Checkout:
         (root / "sa_atp").mkdir()
         (root / "sa_atp" / "__init__.py").write_text("")
         shutil.copytree(ROOT / "topologies", root / "topologies")
+        (root / "sa_atp-1.dist-info").mkdir()
+        (root / "sa_atp-1.dist-info" / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: sa_atp\nVersion: 1\nRequires-Dist: pytest>=8\nRequires-Dist: hypothesis>=6\n"
+        )
         (root / "constraints.txt").write_text("# tested\n")
         (root / "pyproject.toml").write_text(
             '[project]\nname = "sa_atp"\ndependencies = ["pytest>=8"]\n'
