@@ -37,7 +37,6 @@ NOT_RUN = {
     ("README.md", "+from sa_atp.ddp"): "changes",  # tests/train/test_torch_examples.py
     ("README.md", "+from sa_atp.train"): "changes",
     ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/lab/policies/test_registry.py
-    ("docs/embedded-target.md", "elif chosen"): "generated",
     ("docs/embedded-target.md", "block = (scalars"): "generated",
     ("docs/embedded-target.md", "git clone"): "p4c",
     ("docs/first-hour.md", "./scripts/demo --mininet"): "set-up",
