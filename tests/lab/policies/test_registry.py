@@ -62,12 +62,9 @@ def test_the_document_has_a_row_and_a_section_for_each_policy_in_order(document:
 
 
 @pytest.mark.parametrize("name", policies.names())
-def test_sections_agree_with_the_registry(name: str, document: str) -> None:
+def test_sections_begin_with_the_summary_of_the_registry(name: str, document: str) -> None:
     policy = policies.find(name)
-    section = sections(document)[policy.title]
-    assert section.split("\n\n")[0].split() == policy.summary.split()
-    for key in getattr(policy.settings, "__dataclass_fields__", ()):
-        assert f"`{policy.table or name}.{key}`" in section
+    assert sections(document)[policy.title].split("\n\n")[0].split() == policy.summary.split()
 
 
 @pytest.mark.parametrize("name", policies.names())
