@@ -71,10 +71,18 @@ def test_the_demo_runs_where_the_tests_do(found: dict[str, Any]) -> None:
     assert found["demo_runs"]
 
 
-TORCH = pytest.param("torch", marks=pytest.mark.needs("torch"))
-
-
-@pytest.mark.parametrize("name", ["numpy", "numba", "scapy", "rich", TORCH, "scikit-learn", "matplotlib"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "numpy",
+        "numba",
+        "scapy",
+        "rich",
+        "matplotlib",
+        pytest.param("torch", marks=pytest.mark.needs("torch")),
+        pytest.param("scikit-learn", marks=pytest.mark.needs("sklearn")),
+    ],
+)
 def test_packages_and_their_versions(name: str, findings: dict[str, dict[str, Any]]) -> None:
     assert findings[name]["ok"]
     assert findings[name]["detail"].partition("+")[0] == metadata.version(name).partition("+")[0]  # +cpu, +cu130

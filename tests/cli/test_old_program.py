@@ -16,7 +16,10 @@ from sa_atp.basics.folders import cache_folder
 from .conftest import sa_atp
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PLAN = ("--backend", "sim", "--set", "run.steps=1", "--set", "run.policies=['atp']")
+PLAN = (
+    "--backend", "sim", "--set", "run.steps=1", "--set", "run.policies=['atp']", "--set", "job.model=resnet-50",
+    "--set", "job.model_scale=0.0005",
+)  # fmt: skip
 OLD = "this compiled P4 program differs from its sources"
 
 

@@ -41,7 +41,9 @@ def points(plan: Plan, path: str) -> list[Point]:
     found = []
     for number, value in enumerate(plan.sweep.values):
         legible = re.sub(r"[^A-Za-z0-9.+-]+", "-", str(value)).strip("-")
-        found.append(Point(value, changed(alone, {key: value}, path, f", sweep.values[{number}]"), f"{number}-{legible}"))
+        found.append(
+            Point(value, changed(alone, {key: value}, path, f", sweep.values[{number}]"), f"{number}-{legible}")
+        )
     return found
 
 

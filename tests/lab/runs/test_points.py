@@ -174,7 +174,7 @@ def test_errors_of_points_on_a_cluster(cluster: DaskCluster, tmp_path: Path) -> 
         list(run([Point("it", "point_works:refuses", "tea")], tmp_path, scheduler=cluster.address))
 
 
-@pytest.mark.needs("distributed")
+@pytest.mark.needs("distributed", "torch", "sklearn")
 @pytest.mark.parametrize(
     ("address", "says"),
     [("tcp://127.0.0.1:1", "no Dask scheduler answers"), ("nowhere", "expected the address of a Dask scheduler")],

@@ -14,6 +14,8 @@ import pytest
 from sa_atp.cli import main
 from sa_atp.lab import report
 
+pytestmark = pytest.mark.needs("torch", "sklearn")  # the demo trains
+
 SMALL = [
     "run.steps=4", "run.policies=[\"atp\", \"sa-atp\"]", "topology.workers=3", "straggler.workers=[2]",
     "job.batch_size=16", "job.micro_batches=8", "job.compute_us_per_sample=1000", "switch.lanes=256",

@@ -98,6 +98,7 @@ def test_contention_comes_and_goes() -> None:
     assert summarise(contended)["policies"]["atp"]["sums_wrong"] == 0
 
 
+@pytest.mark.needs("torch", "sklearn")
 def test_contention_reaches_policies_whose_parameters_are_on_a_server() -> None:
     kept = (
         "run.policies=['ssp']", "run.steps=8", "run.warm_up=0", "straggler.workers=[3]", "ssp.bound=0",
