@@ -28,6 +28,7 @@ from sa_atp.lab.runs import points, tuning
 from sa_atp.lab.runs.points import Point
 from sa_atp.lab.runs.progress import Progress
 
+DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = (reproduce.PAGE, reproduce.NUMBERS, reproduce.FIGURE)
 
 
@@ -37,6 +38,18 @@ def quick() -> reproduce.Wanted:
     headline = asked.headlines[0]
     claims = tuple(dataclasses.replace(claim, settings=claim.settings[:1]) for claim in headline.claims)
     return dataclasses.replace(asked, headlines=(dataclasses.replace(headline, claims=claims),))
+
+
+def test_the_committed_numbers_are_those_of_this_version() -> None:
+    """Where this fails: sa-atp reproduce --out docs, and the maps (docs/map.md) are outdated, too."""
+    claim = json.loads((DOCS / reproduce.NUMBERS).read_text())["headlines"][0]["claims"][0]
+    said = next(each for each in claim["settings"] if each["name"].startswith("another one of 4"))
+    setting = next(each for each in settings_of(headlines()[0]) if each.name == said["name"] and not each.tuned)
+    seed = said["runs"][0]["seed"]
+    found = measure({"plan": setting.plan(["atp", "sa-atp"], seed, None).as_dict(), "where": "here"})
+    for policy, numbers in found.items():
+        assert said["runs"][0][policy]["helped"] == numbers["helped"]
+        assert said["runs"][0][policy]["iteration_s"] == pytest.approx(numbers["iteration_s"], abs=1e-6)
 
 
 def measured(

@@ -122,7 +122,7 @@ def test_a_value_and_its_source_are_not_both_said(key: str, path: Path) -> None:
 def test_points_without_a_file_and_points_of_a_changed_file_are_noticed(path: Path, tmp_path: Path) -> None:
     values = ["twice.csv", "some/fifth.csv"]
     quiet: dict[str, Any] = {"out": tmp_path / "out", "draw": False, "progress": False, "jobs": 1}
-    missing = "plan.toml, straggler.trace = 'none.csv': straggler.trace = 'none.csv': no such file in "
+    missing = f"plan.toml, sweep.values[{len(values)}]: straggler.trace = 'none.csv': no such file in "
     with pytest.raises(UserError, match=re.escape(missing)):
         experiment.sweep(path, {"straggler.trace": [*values, "none.csv"]}, **quiet)
     assert not (tmp_path / "out").exists()
