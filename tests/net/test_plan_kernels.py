@@ -31,6 +31,8 @@ def beliefs(draw: st.DrawFn) -> Belief:
         is_idle=draw(st.booleans()),
         holds_nothing=draw(st.booleans()),
         is_ended=draw(st.booleans()),
+        is_overdue=draw(st.booleans()),
+        has_said_so=draw(st.booleans()),
         has_reported=draw(st.booleans()),
         newest_us=draw(TIME_US),
         due_us=draw(TIME_US),

@@ -62,6 +62,10 @@ class Belief:
     """It has begun the step, and owns none of its shard."""
     is_ended: bool = False
     """It was told that it gets no more of its shard."""
+    is_overdue: bool = False
+    """A micro-batch was taking longer than usual at its newest report: it may have stopped."""
+    has_said_so: bool = False
+    """Its own report, made after its work was due, says that it has not got on: no report is lost or under way."""
     has_reported: bool = False
     newest_us: int = 0
     """When it began the newest micro-batch, or reported it done."""

@@ -20,11 +20,14 @@ def expected_us(b: Any, shard: Any) -> int:
 
 
 def held_until_us(b: Any, now_us: int) -> int:
-    """When a worker will be done with what it holds, without help. One that is late is expected to take as much longer as
-    it is late already; it is late when its report should be here, half an answer after it was due.
+    """When a worker will be done with what it holds, without help. An overdue one is expected to take as much longer as it
+    is late already; it is late when its report should be here, half an answer after it was due.
     """
     if b.is_idle or b.holds_nothing:
         return now_us
+    if b.is_overdue:
+        each_us = int(b.each_us)
+        return int(now_us + max(0, now_us - b.newest_us - each_us) + (b.held - b.begun) * each_us)
     return int(max(b.due_us, now_us + max(0, now_us - report_us(b))))
 
 
@@ -52,7 +55,7 @@ def has_none(b: Any) -> bool:
 
 def backup_own_us(b: Any, helper: Any) -> int:
     """When a helper may back up a worker's own shard."""
-    return int(b.due_us + late_us(b, helper) + old_us(b, helper))
+    return int(b.due_us + late_us(b, helper) + (helper.answer_us if b.has_said_so else old_us(b, helper)))
 
 
 def backup_lot_us(b: Any, helper: Any) -> int:

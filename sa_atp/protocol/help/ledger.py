@@ -71,6 +71,9 @@ class Ledger:
         course.granted_us = now_us + report.answer_us // 2
         course.is_computing = since_us is not None
         course.newest_us = sent_us - (since_us or 0)
+        # a worker that holds work and has begun none of it is overdue as well
+        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
+        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or NEVER_US)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:
             course.idle_us = sent_us  # its Idle message may be queued behind its data
         owners = state.owner[rank]
@@ -91,7 +94,7 @@ class Ledger:
             course.left_alone_until_us = 0
             if rank not in state.ended:
                 held = self._grant_more(state, rank, begun, held, now_us)
-            if rank in state.ended:
+            if rank in state.ended and not course.was_overdue:
                 course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
         if self.lots.may_call(state):
             _, best = self._plan(state, now_us)

@@ -132,6 +132,8 @@ class Course:
     """Micro-batches granted in answer to its newest claim."""
     granted_us: int = 0
     """When that answer reaches it; before, it neither begins them nor reports to be done. 0: no claim yet."""
+    was_overdue: bool = False
+    """Whether the micro-batch under way had taken longer than usual at the report: the worker may have stopped."""
     micro_batch_us: int | None = None
     """How long a micro-batch took it in this step; None: not known."""
     idle_us: int | None = None
