@@ -71,7 +71,7 @@ class Ledger:
         course.granted_us = now_us + report.answer_us // 2
         course.is_computing = since_us is not None
         course.newest_us = sent_us - (since_us or 0)
-        # a worker that holds work and has begun none of it is overdue as well
+        # a worker that has begun none of its work may have stopped before the first micro-batch
         at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
         course.was_overdue = at_it_us > (self._projection.duration(state, rank) or NEVER_US)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:

@@ -142,8 +142,8 @@ class Collectives:
         return self._operations.oldest is not None
 
     def overtaken(self) -> list[int]:
-        """Open operations of which others do our part: some rank has all of the sums, or sums come although we have
-        contributed nothing.
+        """Returns the open operations in which other ranks do this rank's part: some rank has all of the sums, or sums
+        come although this rank has contributed nothing.
         """
         return [
             operation.index
