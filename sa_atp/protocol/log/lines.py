@@ -4,7 +4,6 @@ Names and order follow qlog (draft-ietf-quic-qlog-main-schema): version and form
 with `time`, `name` and `data`.
 """
 
-import inspect
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -128,23 +127,34 @@ def fields(event: Event) -> dict[str, Any]:
 
 
 def tables() -> str:
-    """Describes all events in Markdown, from their declarations, for docs/log.md."""
+    """Describes all events in Markdown, from their declarations, for docs/log.md: tables of events, and one of fields."""
     parts = []
     for title, kinds in (("A rank", RANK_KINDS), ("The parameter server", SERVER_KINDS)):
-        parts.append(f"## {title}\n")
-        parts.extend("\n".join(_described(kind)) for kind in kinds.values())
-    return "\n".join(parts)
+        parts.append(f"## {title}\n\n| event | when | fields |\n|---|---|---|")
+        parts.extend(_described(kind) for kind in kinds.values())
+        parts.append("")
+    parts.append("## Fields\n\n| field | type | meaning |\n|---|---|---|")
+    parts.extend(_field_rows())
+    return "\n".join(parts) + "\n"
 
 
-def _described(kind: type[Event]) -> Iterator[str]:
-    yield f"### `{kind.name}`\n\n{inspect.cleandoc(kind.__doc__ or '')}\n"
-    declared = msgspec.structs.fields(kind)
-    if declared:
-        yield "| field | type | |\n|---|---|---|"
-    for field in declared:
-        name = f"`{field.name}`" + ("" if field.required else ", optional")
-        yield f"| {name} | {_type(field.type)} | {_meaning(field.type)} |"
-    yield ""
+def _described(kind: type[Event]) -> str:
+    when = " ".join((kind.__doc__ or "").split())
+    named = [f"`{field.name}`" + ("" if field.required else "?") for field in msgspec.structs.fields(kind)]
+    return f"| `{kind.name}` | {when} | {', '.join(named)} |"
+
+
+def _field_rows() -> Iterator[str]:
+    """A row for each meaning of a field; where it has several, with the events in which it has this one."""
+    events: dict[tuple[str, str, str], list[str]] = {}
+    for kind in KINDS.values():
+        for field in msgspec.structs.fields(kind):
+            meaning = (field.name, _type(field.type), _parts(field.type)[1])
+            events.setdefault(meaning, []).append(kind.name)
+    names = [name for name, _, _ in events]
+    for name, values, says in sorted(events):
+        where = f"in {', '.join(f'`{event}`' for event in events[name, values, says])}" * (names.count(name) > 1)
+        yield f"| `{name}` | {values} | {'; '.join(filter(None, (says, where)))} |"
 
 
 def _parts(kind: Any) -> tuple[Any, str]:
@@ -166,7 +176,3 @@ def _type(kind: Any) -> str:
     if get_origin(plain) is list:
         return "array of " + {"integer": "integers"}.get(_type(get_args(plain)[0]), "arrays")
     return {int: "integer", str: "text", bool: "true or false", float: "number"}[plain]
-
-
-def _meaning(kind: Any) -> str:
-    return _parts(kind)[1]
