@@ -4,8 +4,15 @@ import reprlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-_short = reprlib.Repr()
-_short.maxtuple = _short.maxlist = _short.maxlevel = 12
+
+class _Short(reprlib.Repr):
+    def repr1(self, x: Any, level: int) -> str:
+        """Writes tuples as lists, which a plan's file has."""
+        return super().repr1(list(x) if isinstance(x, tuple) else x, level)
+
+
+_short = _Short()
+_short.maxlist = _short.maxlevel = 12
 _short.maxstring = _short.maxother = 120
 
 

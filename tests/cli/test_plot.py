@@ -71,6 +71,7 @@ def test_a_figure_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFi
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--format", "pdf", "--dpi", "200"], "--dpi 200: pdf has no pixels; it is for --format png"),
         (["--policies", "sa-apt"], "policy 'sa-apt': the run has atp, sa-atp, ps (did you mean sa-atp?)"),
         (["--policies", "atp,"], "--policies atp,: expected names of policies with commas between them, each once"),
         (

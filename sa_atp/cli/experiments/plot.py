@@ -56,6 +56,8 @@ def run(options: argparse.Namespace) -> int:
         look = dataclasses.replace(look, width_in=options.size[0], height_in=options.size[1] or look.height_in)
     look = dataclasses.replace(look, has_title=look.has_title and not options.no_title, dpi=options.dpi or look.dpi)
     suffix = options.format or ("pdf" if options.paper else "png")
+    if options.dpi and suffix != "png":
+        raise UserError(f"--dpi {options.dpi}: {suffix} has no pixels; it is for --format png")
     written, left_out = figures.write(result, options.out or options.folder / FIGURES, kinds, look, suffix)
     for path in written:
         print(path)
