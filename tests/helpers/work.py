@@ -18,8 +18,7 @@ from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.job.terms import Terms
-from sa_atp.protocol.packets.control import Reply, Request, Taken, decode_reply
+from sa_atp.protocol.packets.control import Reply, Request, Taken, Terms, decode_reply
 from sa_atp.protocol.packets.help_messages import Call, Revoke
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests

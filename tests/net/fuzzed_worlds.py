@@ -15,7 +15,7 @@ from sa_atp.net.loop import steady_loop_kernels as loop
 from sa_atp.net.shared_memory.ring_kernels import no_ring
 from sa_atp.net.sockets.mmsg import sender_of
 from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.job.terms import Terms
+from sa_atp.protocol.packets.control import Terms
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, size_of, words_of
 from sa_atp.protocol.packets.spec import Flag, Kind
 from sa_atp.protocol.rank.compiled import steady_kernels as s

@@ -20,8 +20,10 @@ from sa_atp.protocol.packets.control import (
     Join,
     LeafPorts,
     MalformedError,
+    Place,
     Refused,
     Reply,
+    Terms,
     Waiting,
     Welcome,
     decode_reply,
@@ -31,7 +33,7 @@ from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.header import headers
 from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.protocol.packets.mtu import MOST_MTU
-from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, HEADER_BYTES, MOST_CONTRIBUTIONS, MOST_RANKS, Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 
 REPEAT_US = 200_000  # between two Joins while other ranks are still missing
 GONE_US = 10 * REPEAT_US  # silence after which a rank's place goes to another worker that asks for it
@@ -73,75 +75,31 @@ class JoinRequest:
                 object.__setattr__(self, name, operator.index(value))  # also takes NumPy's integers
             except TypeError:
                 raise UserError(f"{name} = {value!r}: expected a whole number") from None
-        if not 0 <= self.seats <= max(0, self.world_size):
-            raise UserError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
-        if self.seats and self.help_grade is not HelpGrade.NONE:
-            raise UserError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
         if self.cut_off is not None:
-            self._check_cut_off(self.cut_off)
-        if self.results is not Results.TO_ALL and (
-            self.micro_batches != 1 or self.seats or self.help_grade is not HelpGrade.NONE
-        ):
-            raise UserError(
-                f"results = {self.results.value!r}: expected micro_batches = 1, no seats and no help, with which they do "
-                "not go together"
-            )
-        if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
-            raise UserError(
-                f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
-                f"expected at least 1 of both, at most {MOST_RANKS} ranks, "
-                f"and at most {MOST_CONTRIBUTIONS} contributions in all"
-            )
+            _check_cut_off(self.cut_off)
+        try:
+            Terms(self.world_size, self.micro_batches, self.help_grade, self.seats, self.cut_off, self.results)
+        except ValueError as error:
+            raise UserError(str(error)) from None
         if not 0 <= self.rank < self.world_size:
             raise UserError(f"rank = {self.rank}: expected 0 to {self.world_size - 1}")
         stated(self.agree)
 
-    def _check_cut_off(self, cut_off: object) -> None:
-        if not self.seats:
-            raise UserError("cut_off without seats: expected seats = 1 or more, or no cut_off")
-        if not isinstance(cut_off, CutOff):
-            raise UserError(f"cut_off = {cut_off!r}: expected a sa_atp.protocol.packets.control.CutOff")
-        after_us, least = cut_off.after_us, cut_off.least
-        if not isinstance(after_us, int) or not 0 <= after_us <= LONGEST_CUT_OFF_US:
-            raise UserError(f"cut_off after {after_us!r} us: expected a whole number from 0 to {LONGEST_CUT_OFF_US}")
-        if not isinstance(least, int) or not 0 < least <= self.seats:
-            raise UserError(f"cut_off waits for {least!r} seats, of {self.seats}: expected 1 to {self.seats}")
+
+def _check_cut_off(cut_off: object) -> None:
+    if not isinstance(cut_off, CutOff):
+        raise UserError(f"cut_off = {cut_off!r}: expected a sa_atp.protocol.packets.control.CutOff")
+    after_us = cut_off.after_us
+    if not isinstance(after_us, int) or not 0 <= after_us <= LONGEST_CUT_OFF_US:
+        raise UserError(f"cut_off after {after_us!r} us: expected a whole number from 0 to {LONGEST_CUT_OFF_US}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Membership:
+class Membership(Place, frozen=True, kw_only=True):
     """A worker's place in an admitted job."""
 
-    job: int
-    epoch: int
-    rank: int
-    world_size: int
-    micro_batches: int
-    lanes: int
-    slot_base: int
-    slot_count: int
-    first_seq: int
     data_address: Address
     """Destination of contributions: the switch, or the parameter server if the switch is on the way to it."""
     server_address: Address
-    alive_every_us: int
-    help_grade: HelpGrade = HelpGrade.NONE
-    levels: int = 1
-    """Switches that aggregate between a worker and the parameter server; 0: the parameter server sums alone."""
-    leaf_ranks: int = 0
-    """Ranks below the worker's leaf, as a bitmap; 0: it has no leaf."""
-    seats: int = 0
-    """The sum is that of the first so many ranks that ask for a seat; 0: of all."""
-    contribution_bits: int = CONTRIBUTION_BITS
-    """Bits in the bitmaps of packets."""
-    by_leaf: bool = False
-    """Whether the worker sends by the leaf on its host."""
-    results: Results = Results.TO_ALL
-    """The ranks that need the values of a sum."""
-    may_scatter: bool = False
-    """Whether another job of as many ranks may have its results scattered."""
-    is_local: bool = False
-    """Whether all ranks are on one machine, with no link between them."""
 
     @property
     def scatters(self) -> bool:
@@ -191,29 +149,9 @@ class Membership:
     @classmethod
     def of(cls, welcome: Welcome, server_address: Address) -> "Membership":
         """The membership that a welcome grants. Args: server_address: of the parameter server that sent it."""
-        return cls(
-            job=welcome.job,
-            epoch=welcome.epoch,
-            rank=welcome.rank,
-            world_size=welcome.world_size,
-            micro_batches=welcome.micro_batches,
-            lanes=welcome.lanes,
-            slot_base=welcome.slot_base,
-            slot_count=welcome.slot_count,
-            first_seq=welcome.first_seq,
-            data_address=(welcome.data_ip, welcome.data_port) if welcome.data_ip else server_address,
-            server_address=server_address,
-            alive_every_us=welcome.alive_every_us,
-            help_grade=welcome.help_grade,
-            levels=welcome.levels,
-            leaf_ranks=welcome.leaf_ranks,
-            seats=welcome.seats,
-            contribution_bits=welcome.contribution_bits,
-            by_leaf=welcome.by_leaf,
-            results=welcome.results,
-            may_scatter=welcome.may_scatter,
-            is_local=welcome.is_local,
-        )
+        place_of = {name: getattr(welcome, name) for name in Place.__struct_fields__}
+        data_address = (welcome.data_ip, welcome.data_port) if welcome.data_ip else server_address
+        return cls(**place_of, data_address=data_address, server_address=server_address)
 
 
 class Joining:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.job.errors import describe_ranks
@@ -12,12 +11,9 @@ from sa_atp.protocol.packets.control import (
     LONGEST_STATED_VALUE,
     MOST_STATED,
     MOST_STATED_BYTES,
-    CutOff,
-    Join,
+    Terms,
 )
-from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 
-Stated = Mapping[str, str]
 Value = str | int | float | bool | None
 NOTHING = "not stated"
 OWN_NAMES = ("world_size", "micro_batches", "help", "seats", "cut_off", "results")  # stated in fields of Join
@@ -63,52 +59,22 @@ def _short(text: str) -> str:
     return f"{text[: LONGEST_STATED_VALUE - len(digest) - 4]}... {digest}"
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The terms of a job, which all its ranks state alike when they join."""
-
-    world_size: int
-    micro_batches: int
-    help_grade: HelpGrade = HelpGrade.NONE
-    seats: int = 0
-    """Number of ranks in a sum, the first that are done; 0: all. (section 10.6)"""
-    cut_off: CutOff | None = None
-    """When seats close; None: when all are taken."""
-    results: Results = Results.TO_ALL
-    """The ranks that need the values of a sum. (section 5.9)"""
-    agree: Stated = field(default_factory=dict)
-    """Further terms, which the program that uses the job states, by name."""
-
-    @classmethod
-    def of(cls, asked: Join) -> "Terms":
-        """The terms that a rank states when it asks to join."""
-        return cls(
-            asked.world_size,
-            asked.micro_batches,
-            asked.help_grade,
-            asked.seats,
-            asked.cut_off,
-            asked.results,
-            asked.agree,
-        )
-
-    @property
-    def named(self) -> dict[str, str]:
-        """All terms by name, as text: the form in which terms of two ranks are compared."""
-        closes = "never" if self.cut_off is None else f"{self.cut_off.after_us} us, {self.cut_off.least} seats"
-        own = (
-            str(self.world_size), str(self.micro_batches), ascii(self.help_grade.value), str(self.seats), closes,
-            ascii(self.results.value),
-        )  # fmt: skip
-        # last, so that a forged packet's own terms cannot replace these
-        return {**self.agree, **dict(zip(OWN_NAMES, own, strict=True))}
+def named(terms: Terms) -> dict[str, str]:
+    """All terms by name, as text: the form in which terms of two ranks are compared."""
+    closes = "never" if terms.cut_off is None else f"{terms.cut_off.after_us} us, {terms.cut_off.least} seats"
+    own = (
+        str(terms.world_size), str(terms.micro_batches), ascii(terms.help_grade.value), str(terms.seats), closes,
+        ascii(terms.results.value),
+    )  # fmt: skip
+    # last, so that a forged packet's own terms cannot replace these
+    return {**terms.agree, **dict(zip(OWN_NAMES, own, strict=True))}
 
 
 def difference(asked: Terms, rank: int, agreed: Terms, others: Sequence[int]) -> str | None:
     """Describes the differences between the terms of a rank that asks and of those that have joined; None: there are
     none.
     """
-    theirs, ours = asked.named, agreed.named
+    theirs, ours = named(asked), named(agreed)
     differing = [name for name in {**ours, **theirs} if theirs.get(name) != ours.get(name)]
     # sorted, because answers are cut at the end: a table's name comes before the names of its entries
     names = sorted(differing, key=lambda name: (OWN_NAMES.index(name) if name in OWN_NAMES else len(OWN_NAMES), name))

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 import msgspec
 from msgspec import Meta, field
 
+from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.header import pack
 from sa_atp.protocol.packets.help_messages import Call, Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
 from sa_atp.protocol.packets.lateness_messages import MOST_WAITS, AskLateness, JobLateness, Wait
@@ -84,24 +85,19 @@ class CutOff(Checked, frozen=True, array_like=True):
     """Number of seats that must be taken before the others close."""
 
 
-class Join(Message, frozen=True, tag="join"):
-    """May I take part? Asked until the job runs. (section 7.1)"""
+class Terms(Message, frozen=True):
+    """The terms of a job, which all its ranks state alike when they join. (section 7.1)"""
 
-    name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
-    rank: Rank
     world_size: Ranks
     micro_batches: Contributions
-    help_grade: HelpGrade = field(name="grade")
-    incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
-    """A random number of this start of the worker: tells a restarted worker from a repeated question."""
+    """Contributions of each rank."""
+    help_grade: HelpGrade = field(default=HelpGrade.NONE, name="grade")
     seats: Seats = 0
     """The sum is that of the first so many ranks; 0: of all ranks. (section 10.6)"""
     cut_off: CutOff | None = None
     """When seats close; None: when all are taken."""
     results: Results = Results.TO_ALL
     """The ranks that need the values of a sum. (section 5.9)"""
-    mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
-    """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     agree: Annotated[
         dict[
             Annotated[str, Meta(min_length=1, max_length=LONGEST_STATED_NAME)],
@@ -109,22 +105,49 @@ class Join(Message, frozen=True, tag="join"):
         ],
         Meta(max_length=MOST_STATED),
     ] = field(default_factory=dict)
-    """Other terms that the program states, by name: every rank must state the same."""
+    """Further terms, which the program that uses the job states, by name."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seats <= max(0, self.world_size):
+            raise ValueError(f"seats = {self.seats}: expected 0 to world_size = {self.world_size}")
+        if self.seats and self.help_grade is not HelpGrade.NONE:
+            raise ValueError(f"seats = {self.seats} with help {self.help_grade.value!r}: expected one or the other")
+        if self.cut_off is not None:
+            self._check_cut_off(self.cut_off.least)
+        several = self.micro_batches != 1 or self.seats > 0 or self.help_grade is not HelpGrade.NONE
+        if self.results is not Results.TO_ALL and several:
+            raise ValueError(
+                f"results = {self.results.value!r}: expected micro_batches = 1, no seats and no help, with which they do "
+                "not go together"
+            )
+        if not ContributionMap(self.world_size, self.micro_batches, self.seats).fits:
+            raise ValueError(
+                f"world_size = {self.world_size} with {self.micro_batches} contributions each: "
+                f"expected at least 1 of both, at most {MOST_RANKS} ranks, "
+                f"and at most {MOST_CONTRIBUTIONS} contributions in all"
+            )
+
+    def _check_cut_off(self, least: object) -> None:
+        if not self.seats:
+            raise ValueError("cut_off without seats: expected seats = 1 or more, or no cut_off")
+        if not isinstance(least, int) or not 0 < least <= self.seats:
+            raise ValueError(f"cut_off waits for {least!r} seats, of {self.seats}: expected 1 to {self.seats}")
+
+
+class Join(Terms, frozen=True, kw_only=True, tag="join"):
+    """May I take part? Asked until the job runs. (section 7.1)"""
+
+    name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
+    rank: Rank
+    incarnation: Annotated[int, Meta(ge=0, le=(1 << 31) - 1)]
+    """A random number of this start of the worker: tells a restarted worker from a repeated question."""
+    mtu: Annotated[int, Meta(ge=LEAST_MTU, le=MOST_MTU)] = MOST_MTU
+    """MTU of the path from this rank, in bytes of an IP packet, as far as its host knows."""
     leaf: LeafPorts | None = None
     """The leaf on its host, by which the rank can send; None: there is none. (section 7.1)"""
 
     def __post_init__(self) -> None:
-        if self.seats > self.world_size:
-            raise ValueError("seats must be at most world_size")
-        if (self.seats or self.world_size) * self.micro_batches > MOST_CONTRIBUTIONS:
-            raise ValueError(f"world_size (or seats) times micro_batches must be at most {MOST_CONTRIBUTIONS}")
-        if self.seats and self.help_grade is not HelpGrade.NONE:
-            raise ValueError("seats and help do not go together")
-        if self.cut_off is not None and self.cut_off.least > self.seats:
-            raise ValueError("cut_off waits for more ranks than there are seats")
-        several = self.micro_batches > 1 or self.seats > 0 or self.help_grade is not HelpGrade.NONE
-        if self.results is not Results.TO_ALL and several:
-            raise ValueError("scattered results go together with neither help nor seats nor several contributions")
+        super().__post_init__()
         if self.rank >= self.world_size:
             raise ValueError(f"rank must be an integer from 0 to {self.world_size - 1}")
 
@@ -240,8 +263,8 @@ Request = (
 # --------------------------------------------------------------------------------------------
 
 
-class Welcome(Message, frozen=True, tag="welcome"):
-    """Admits a rank to a job that runs, with everything that it must know to take part."""
+class Place(Message, frozen=True):
+    """What a rank must know to take part in a job that runs."""
 
     job: Octet
     epoch: Octet
@@ -252,16 +275,14 @@ class Welcome(Message, frozen=True, tag="welcome"):
     slot_base: Annotated[int, Meta(ge=0, le=MOST_SLOTS - 1)]
     slot_count: Annotated[int, Meta(ge=1, le=MOST_SLOTS)]
     first_seq: Seq
-    data_ip: Annotated[str, Meta(max_length=15)]
-    """The address for contributions; empty: the parameter server's own, with the switch on the way to it."""
-    data_port: Port
     alive_every_us: Annotated[int, Meta(ge=1_000, le=60_000_000)]
-    help_grade: HelpGrade = field(name="grade")
-    levels: Annotated[int, Meta(ge=0, le=8)]
+    help_grade: HelpGrade = field(default=HelpGrade.NONE, name="grade")
+    levels: Annotated[int, Meta(ge=0, le=8)] = 1
     """Switches that aggregate between a worker and the parameter server; 0: the parameter server sums alone."""
-    leaf_ranks: Bitmap
-    """Ranks below the same leaf as the receiver."""
+    leaf_ranks: Bitmap = 0
+    """Ranks below the same leaf as the receiver; 0: it has no leaf."""
     seats: Seats = 0
+    """The sum is that of the first so many ranks that ask for a seat; 0: of all."""
     contribution_bits: Annotated[int, Meta(ge=1, le=MOST_CONTRIBUTIONS)] = field(
         default=CONTRIBUTION_BITS, name="contributions"
     )
@@ -269,10 +290,19 @@ class Welcome(Message, frozen=True, tag="welcome"):
     by_leaf: bool = False
     """Whether the rank sends by the leaf on its host that it has named."""
     results: Results = Results.TO_ALL
+    """The ranks that need the values of a sum."""
     may_scatter: bool = False
     """Whether another job of as many ranks may have its results scattered."""
     is_local: bool = False
     """Whether all ranks are on one machine, with no link between them."""
+
+
+class Welcome(Place, frozen=True, kw_only=True, tag="welcome"):
+    """Admits a rank to a job that runs."""
+
+    data_ip: Annotated[str, Meta(max_length=15)]
+    """The address for contributions; empty: the parameter server's own, with the switch on the way to it."""
+    data_port: Port
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from sa_atp.protocol.help.plan import PLAIN, Kernels
 from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.membership import GONE_US
-from sa_atp.protocol.job.terms import Terms, difference
+from sa_atp.protocol.job.terms import difference
 from sa_atp.protocol.log.event import Log, of_nobody, place
 from sa_atp.protocol.log.server_events import (
     Dropped,
@@ -84,7 +84,6 @@ class Admission:
                 reason=f"packets of {lanes} lanes are {needed} bytes long, and the way from "
                 f"{describe_ranks([asked.rank])} carries {asked.mtu}: raise the MTU of its interface, or use fewer lanes"
             )
-        wanted = Terms.of(asked)
         if asked.results is not Results.TO_ALL and (problem := self._cannot_scatter(asked.world_size)) is not None:
             return Refused(reason=f"results = {asked.results.value!r}: {problem}")
         bits, sharers = self._settings.contribution_bits, asked.seats or asked.world_size
@@ -98,7 +97,7 @@ class Admission:
             return _not_yet(
                 asked, f"{MOST_WAITING} jobs with ranks at {address[0]} have not begun yet, and more must wait"
             )
-        job = job or self._registry.add(asked.name, wanted)
+        job = job or self._registry.add(asked.name, asked)
         if job is None:
             return _not_yet(asked, f"the parameter server has {MAX_JOBS} jobs already")
         failure = job.missed_failure(asked.incarnation)
@@ -107,7 +106,7 @@ class Admission:
         if job.is_late(asked.incarnation):
             return Failure(reason="restarted")  # its sender no longer waits for it
         rank = asked.rank
-        problem = difference(wanted, rank, job.terms, sorted(job.members))
+        problem = difference(asked, rank, job.terms, sorted(job.members))
         if problem is not None:
             if job.state is State.RUNNING and not job.is_anybody_there(now_us):
                 self._fail(job, "restarted", (), f"{describe_ranks([rank])} has begun the job anew: connect anew")
@@ -117,7 +116,7 @@ class Admission:
                     job.differs = rank, plain(reason, MOST_DIFFERS)
                 job.log(TurnedAway(rank, reason))
                 return Refused(reason=plain(reason))
-            job.adopt(wanted)
+            job.adopt(asked)
             job.next_epoch()
         if job.differs is not None and job.differs[0] == rank:
             job.differs = None

@@ -22,12 +22,11 @@ from sa_atp.protocol.job.errors import describe_ranks
 from sa_atp.protocol.job.horizon import HORIZON
 from sa_atp.protocol.job.membership import GONE_US
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
-from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.numbers.scattered import cut_of, scattered_plan_of
 from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.packets.control import Alive, Failure, Welcome
+from sa_atp.protocol.packets.control import Alive, Failure, Terms, Welcome
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.message_fields import Results
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_RANKS

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from sa_atp.protocol.help.plan import PLAIN, Kernels
-from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.log.event import Log, of_nobody
+from sa_atp.protocol.packets.control import Terms
 from sa_atp.protocol.packets.message_fields import MOST_SLOTS
 from sa_atp.protocol.server.job import Job, State
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sa_atp.protocol.help.ledger import Assigned, Ledger, WorkerReport
-from sa_atp.protocol.job.terms import Terms
+from sa_atp.protocol.packets.control import Terms
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.job import Job
 

@@ -1,10 +1,10 @@
 """What the answer to a probe leads to, what order tells, and who is asked: sections 5.3 and 5.4 as tables."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.datagrams import Burst

@@ -6,11 +6,11 @@ switch would make of it, some of it lost, twice, late, marked, from elsewhere, o
 
 import random
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.twins import SERVER, SWITCH, Counted, Twins, damaged, integers, member, results_of, values
+from msgspec.structs import replace
 
 from sa_atp.basics.arrays import Addends, AnyIntegers, ByteRows, Mask, Seqs, Values
 from sa_atp.net.loop.compiled import worker_kernels

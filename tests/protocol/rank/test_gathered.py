@@ -1,11 +1,11 @@
 """A rank's connection in an all-gather: kernels beside the rules, and what its packets say. (protocol section 5.10)"""
 
 import random
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.twins import SERVER, SWITCH, Counted, Twins, damaged, member
+from msgspec.structs import replace
 
 from sa_atp.basics.arrays import ByteRows, Integers
 from sa_atp.net.loop.compiled import worker_kernels

@@ -1,10 +1,9 @@
 """Which contributions pass a leaf, and what a leaf's answer tells. (protocol section 10.5)"""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from helpers.cluster import Cluster, Reduction
+from msgspec.structs import replace
 
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import Plan

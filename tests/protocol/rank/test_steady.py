@@ -6,11 +6,11 @@ whenever a stream flows, and takes it back when they say that something is not t
 
 import random
 from collections import deque
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.twins import SERVER, SWITCH, Twins, damaged, member, results_of, same_bursts, values
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from sa_atp.basics.arrays import ByteRows

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.protocol.job.errors import TransportError
-from sa_atp.protocol.job.terms import Terms
 from sa_atp.protocol.packets.control import (
     MAX_BYTES,
     Alive,
     Failure,
     MalformedError,
     Refused,
+    Terms,
     decode_reply,
     decode_request,
     encode,
