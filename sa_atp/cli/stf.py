@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         if program.chip != tofino.MODELS[options.target]:
             raise UserError(f"{options.program}: the program is for {program.chip}, not for {options.target}")
         with tofino_stf.running(program, round(clock_s * 1e9)) as model:
-            result = runner.run(test, ProgramNames.from_schema(model.schema), model)
+            result = runner.run(test, ProgramNames(model.schema), model)
     elif options.target == "bmv2":
         from sa_atp.lab.packet_tests import bmv2
 

@@ -27,6 +27,7 @@ from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
+from sa_atp.switches.p4runtime.entities import TableEntry, Update, UpdateKind
 
 from .checked import checked_operations
 
@@ -294,7 +295,8 @@ def test_sums_leave_once_for_all_receivers(memory: Memory) -> None:
 
 def test_a_copy_that_is_marked_has_a_body_of_its_own(memory: Memory) -> None:
     """The queue of one port is long, so packets that leave there are marked, and no others."""
-    memory.pipeline.set_default("threshold", "above", [40])
+    above = TableEntry(table="threshold", action="above", params={"packets": 40}, is_default=True)
+    LocalWriter(memory.pipeline).write([Update(UpdateKind.MODIFY, above)])
     memory.pipeline.bring_up_to_date(memory.program_frame)
     memory.arrays[state.DEPTHS][2] = 50
     for rank, slot in enumerate(SLOTS):

@@ -2,7 +2,6 @@
 
 import contextlib
 import select
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.frames import mac_for
 from sa_atp.protocol.packets.header import HEADER
 from sa_atp.switches import artefacts
-from sa_atp.switches.control import jobs
+from sa_atp.switches.control import jobs, routes
 from sa_atp.switches.control.jobspec import Member
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.device import Device
@@ -140,8 +139,7 @@ def test_on_several_cores_tables_change_and_the_cpu_port_hears(open_socket: Call
         pipeline = switch.device.pipeline
         assert pipeline is not None
         switch.device.add_packet_in_listener(got.append)
-        number = int.from_bytes(socket.inet_aton(LOOPBACK), "big")
-        pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
+        routes.add(LocalWriter(pipeline), LOOPBACK, CPU_PORT)
         other = open_socket()
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
         for port in switch.ports:
@@ -174,9 +172,7 @@ def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool, open_soc
     with running(compiled=compiled) as switch:
         switch.install()
         assert switch.device.pipeline is not None
-        number = int.from_bytes(socket.inet_aton(LOOPBACK), "big")
-        with switch.device.pipeline.lock:
-            switch.device.pipeline.insert("bridge", [(number, 0xFFFFFFFF)], "to_port", [CPU_PORT])
+        routes.add(LocalWriter(switch.device.pipeline), LOOPBACK, CPU_PORT)
         switch.device.add_packet_in_listener(got.append)
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
         open_socket().send([Burst(switch.port.address, np.tile(payload, (3, 1)))])

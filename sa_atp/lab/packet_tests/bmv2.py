@@ -16,7 +16,9 @@ from typing import Any
 from sa_atp.lab.runs import bmv2
 from sa_atp.lab.runs.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments
 from sa_atp.lab.runs.processes import Group, Process, ProcessError
-from sa_atp.switches.embedded.stf.names import BoundEntry, BoundMatch, CounterName, ProgramNames
+from sa_atp.switches.embedded.p4runtime_server import keys
+from sa_atp.switches.embedded.stf.names import CounterName, ProgramNames
+from sa_atp.switches.p4runtime.entities import TableEntry
 from sa_atp.switches.p4runtime.rpc import grpc
 
 PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
@@ -70,15 +72,22 @@ class Bmv2Target:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def add(self, entry: BoundEntry) -> int:
-        words = ["table_add", entry.table, entry.action, *(_match(m) for m in entry.match), "=>"]
-        words += [str(value) for value in entry.data]
-        if entry.priority is not None:
+    def add(self, entry: TableEntry) -> int:
+        table = self._names.schema.table(entry.table)
+        matched = zip(table.match, keys.key(table, entry), strict=True)
+        words = ["table_add", table.name, entry.action, *(_match(field.kind, *pair) for field, pair in matched)]
+        words += ["=>", *self._data(entry)]
+        if table.needs_priority:
             words.append(str(LOWEST_PRECEDENCE - entry.priority))
         return self._handle(" ".join(words))
 
-    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None:
-        self._commands.do(" ".join(["table_set_default", table, action, *(str(value) for value in data)]))
+    def set_default(self, entry: TableEntry) -> None:
+        self._commands.do(" ".join(["table_set_default", entry.table, entry.action, *self._data(entry)]))
+
+    def _data(self, entry: TableEntry) -> list[str]:
+        schema = self._names.schema
+        action = schema.table_action(schema.table(entry.table), entry.action).action
+        return [str(value) for value in keys.data(action, entry.params)]
 
     def remove_all(self) -> None:
         for table in self._names.changeable_tables():
@@ -117,15 +126,15 @@ class Bmv2Target:
         return answer if words[0].endswith(("_read", "_get", "_get_rates")) else ""
 
 
-def _match(match: BoundMatch) -> str:
+def _match(kind: str, first: int, second: int) -> str:
     """A key in the format of the command line."""
-    if match.kind == "lpm":
-        return f"0x{match.first:x}/{match.prefix_bits}"
-    if match.kind == "ternary":
-        return f"0x{match.first:x}&&&0x{match.second:x}"
-    if match.kind == "range":
-        return f"{match.first}->{match.second}"
-    return f"0x{match.first:x}"
+    if kind == "lpm":
+        return f"0x{first:x}/{second.bit_count()}"
+    if kind in ("ternary", "optional"):
+        return f"0x{first:x}&&&0x{second:x}"
+    if kind == "range":
+        return f"{first}->{second}"
+    return f"0x{first:x}"
 
 
 # --- p4.bm.PacketStreamRequest and PacketStreamResponse: port = 3, packet = 4 -----------------------------------------

@@ -10,8 +10,8 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_model import ModelSwitch
 from sa_atp.switches.control.tofino import TofinoProgram
-from sa_atp.switches.embedded.stf.names import BoundEntry, BoundMatch, CounterName
-from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, MulticastGroup, Replica, TableEntry, Ternary
+from sa_atp.switches.embedded.stf.names import CounterName
+from sa_atp.switches.p4runtime.entities import MulticastGroup, Replica, TableEntry
 
 START_NS = 1_000_000_000
 WAIT_NS = 300_000_000
@@ -49,25 +49,11 @@ class ModelTarget:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def add(self, entry: BoundEntry) -> str:
-        table = self._switch.schema.table(entry.table)
-        action = self._switch.schema.table_action(table, entry.action).action
-        self._switch.insert(
-            TableEntry(
-                table=entry.table,
-                match={
-                    info.name: _match(match)
-                    for info, match in zip(table.match, entry.match, strict=True)
-                    if match.kind != "ternary" or match.second
-                },
-                action=entry.action,
-                params=dict(zip((param.name for param in action.params), entry.data, strict=True)),
-                priority=entry.priority or 0,
-            )
-        )
+    def add(self, entry: TableEntry) -> str:
+        self._switch.insert(entry)
         return entry.table
 
-    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None:
+    def set_default(self, entry: TableEntry) -> None:
         raise UserError("setdefault: the model keeps the default actions that the program begins with")
 
     def remove_all(self) -> None:
@@ -98,11 +84,3 @@ class ModelTarget:
 
     def command(self, words: list[str]) -> str:
         raise UserError(f"{words[0]}: the model's harness has no such command")
-
-
-def _match(match: BoundMatch) -> Match:
-    if match.kind == "lpm":
-        return Lpm(match.first, match.prefix_bits)
-    if match.kind == "ternary":
-        return Ternary(match.first, match.second)
-    return Exact(match.first)

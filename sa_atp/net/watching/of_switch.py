@@ -8,8 +8,8 @@ from sa_atp.net.switch_process.process import SwitchLoop
 from sa_atp.net.watching import door
 from sa_atp.net.watching.states import DropState, PortState, SwitchState
 from sa_atp.switches.control.events import COUNTER, EVENTS_A_JOB, Event
-from sa_atp.switches.embedded.errors import EntryError
 from sa_atp.switches.embedded.pipeline import Pipeline
+from sa_atp.switches.p4runtime.errors import Refusal
 
 NAMES = {event.value: event.name.lower() for event in Event}
 OPEN = "slot_live"  # of a slot: whether its sum is not complete
@@ -44,7 +44,7 @@ def _of_program(pipeline: Pipeline) -> tuple[int, int, dict[str, dict[str, int]]
     """Slots, those that are open, and packets by job and event; nothing of another program than the aggregation's."""
     try:
         live, counter = pipeline.register(OPEN), pipeline.counter(COUNTER)
-    except EntryError:
+    except Refusal:
         return 0, 0, {}
     packets = counter[:, 0]
     events: dict[str, dict[str, int]] = {}

@@ -17,10 +17,6 @@ class Unsupported(PipelineError):
         super().__init__(f"{where}: {what} is not supported by the embedded target")
 
 
-class EntryError(UserError):
-    """A table entry, group or index that the loaded program does not accept."""
-
-
 @contextmanager
 def reading_json(where: str) -> Iterator[None]:
     """Reports what a damaged file leads to, wherever it is found, as an error of the file.

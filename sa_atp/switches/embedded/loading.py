@@ -18,9 +18,9 @@ from sa_atp.switches.embedded.program import (
     Calculation,
     Checksum,
     Conditional,
-    ConstEntry,
     Control,
     Counter,
+    Entry,
     Field,
     Header,
     KeyField,
@@ -288,22 +288,22 @@ class _Loader:
 
     def _const_entries(
         self, entries: Sequence[Mapping[str, Any]], key: Sequence[KeyField], where: str
-    ) -> tuple[ConstEntry, ...]:
+    ) -> tuple[Entry, ...]:
         """The const entries of a table, in order; as on BMv2 no two may have the same match."""
-        found: dict[tuple[Any, int], ConstEntry] = {}
+        found: dict[tuple[Any, int], Entry] = {}
         for i, entry in enumerate(entries, 1):
-            made = self._const_entry(entry, key, f"{where}: entry {i}")
-            if found.setdefault((made.match, made.priority), made) is not made:
-                raise PipelineError(f"{where}: entry {i}: there is one with this match already")
+            at = f"{where}: entry {i}"
+            made = Entry(
+                match=tuple(_const_match(part, k, at) for part, k in zip(entry["match_key"], key, strict=True)),
+                # in BMv2 JSON the smaller number wins
+                priority=-entry.get("priority", 0) if any(k.needs_priority for k in key) else 0,
+                action=entry["action_entry"]["action_id"],
+                data=self._action_data(entry["action_entry"], at),
+                number=i,
+            )
+            if found.setdefault(made.identity, made) is not made:
+                raise PipelineError(f"{at}: there is one with this match already")
         return tuple(found.values())
-
-    def _const_entry(self, entry: Mapping[str, Any], key: Sequence[KeyField], where: str) -> ConstEntry:
-        return ConstEntry(
-            match=tuple(_const_match(part, k, where) for part, k in zip(entry["match_key"], key, strict=True)),
-            priority=entry.get("priority", 0) if any(k.needs_priority for k in key) else 0,
-            action_id=entry["action_entry"]["action_id"],
-            data=self._action_data(entry["action_entry"], where),
-        )
 
     def _action_data(self, entry: Mapping[str, Any], where: str) -> tuple[int, ...]:
         """Parameters as in a table: unsigned, as from a control plane."""

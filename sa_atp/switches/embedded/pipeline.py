@@ -4,10 +4,9 @@ It has no ports and no clock: packets and time are arguments. A switch process c
 a simulated network.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,15 @@ from sa_atp.basics.arrays import AnyIntegers, ByteRows, Cells, Counts, Indices, 
 from sa_atp.switches.embedded import program_cache
 from sa_atp.switches.embedded.block_locks import new_locks
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
-from sa_atp.switches.embedded.errors import EntryError
 from sa_atp.switches.embedded.loading import load
-from sa_atp.switches.embedded.program import Program, Table
-from sa_atp.switches.embedded.tables import Entry, TableState, by_name
+from sa_atp.switches.embedded.program import Program
+from sa_atp.switches.embedded.tables import TableState
 from sa_atp.switches.embedded.translate import Translation, translate
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS
 from sa_atp.switches.embedded.turn_lock import TurnLock
+from sa_atp.switches.p4runtime.errors import Code, Refusal
+from sa_atp.switches.p4runtime.schema import find
 
 PORTS = 512  # 9-bit port numbers; 511 means drop
 ROW_BYTES = 9280  # room for a frame of a link with an MTU of 9216, and for headers that the program adds
@@ -284,29 +284,7 @@ class Pipeline:
 
     def table(self, name: str) -> TableState:
         """A table by its full name, or by its last part if that is unambiguous."""
-        return self.tables[_resolve("table", name, self.tables)]
-
-    def insert(
-        self, table: str, match: Sequence[tuple[int, int]], action: str, data: Sequence[int] = (), priority: int = 0
-    ) -> None:
-        """Adds an entry. match: for each key field (value, mask), or (low, high) for a range."""
-        with self.lock:
-            state = self.table(table)
-            number = by_name(self.program.actions, state.table, action)
-            state.insert(Entry(match=tuple(match), action=number, data=tuple(data), priority=priority))
-            self.commit(state)
-
-    def delete(self, table: str, match: Sequence[tuple[int, int]], priority: int = 0) -> None:
-        with self.lock:
-            state = self.table(table)
-            state.delete(Entry(match=tuple(match), action=0, data=(), priority=priority))
-            self.commit(state)
-
-    def set_default(self, table: str, action: str, data: Sequence[int] = ()) -> None:
-        with self.lock:
-            state = self.table(table)
-            state.set_default(by_name(self.program.actions, state.table, action), data)
-            self.commit(state)
+        return find("table", name, self.tables)
 
     def commit(self, state: TableState) -> None:
         """Makes changes of a table visible to packets."""
@@ -317,18 +295,18 @@ class Pipeline:
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Defines a multicast group. replicas: (port, copy); the program sees the copy as egress_rid."""
         if not 0 < group < 1 << 16:
-            raise EntryError(f"multicast group {group}: expected 1 to 65535")
+            raise Refusal(Code.OUT_OF_RANGE, f"multicast group {group}: a group's number is 1 to 65535")
         for port, copy in replicas:
             if not 0 <= port < PORTS - 1 or not 0 <= copy < 1 << 16:
-                raise EntryError(f"multicast group {group}: port {port}, copy {copy} is out of range")
+                raise Refusal(
+                    Code.INVALID_ARGUMENT, f"multicast group {group}: port {port}, copy {copy} is out of range"
+                )
         with self.lock:
             self.groups[group] = tuple(replicas)
             self._group_arrays()
 
     def delete_group(self, group: int) -> None:
         with self.lock:
-            if group not in self.groups:
-                raise EntryError(f"multicast group {group} does not exist")
             del self.groups[group]
             self._group_arrays()
 
@@ -350,13 +328,13 @@ class Pipeline:
 
     def register(self, name: str) -> Cells:
         """The cells of a register: a view, so writing it changes the state. Hold `lock` if packets may be processed."""
-        place = self.translation.layout.registers[_resolve("register", name, self.translation.layout.registers)]
+        place = find("register", name, self.translation.layout.registers)
         array = self.registers[place.array]
         return array if place.column is None else array[:, place.column]
 
     def counter(self, name: str) -> Words:
         """uint64[size, 2]: packets and bytes of each cell; a view."""
-        return self.counters[_resolve("counter", name, self.counters)]
+        return find("counter", name, self.counters)
 
     def reset(self) -> None:
         """Restores the state after loading, as after a power cycle."""
@@ -367,17 +345,3 @@ class Pipeline:
                 array[:] = 0
             self.groups.clear()
             self._group_arrays()
-
-
-def _resolve(what: str, name: str, known: Mapping[str, Any]) -> str:
-    if name in known:
-        return name
-    found = [k for k in known if k.rsplit(".", 1)[-1] == name or k.endswith("." + name)]
-    if len(found) == 1:
-        return found[0]
-    raise EntryError(f"there is no {what} {name}; the program has {', '.join(sorted(known)) or 'none'}")
-
-
-def is_hidden(table: Table) -> bool:
-    """Whether the compiler made a table, for a bare statement of the program."""
-    return not table.key and table.default_const

@@ -100,11 +100,23 @@ class KeyField:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ConstEntry:
-    match: tuple[tuple[int, int], ...]  # (value, mask), no bit of the value outside the mask; for a range (low, high)
-    priority: int  # the smaller, the earlier; 0 where the key needs none
-    action_id: int
+class Entry:
+    """An entry of a table.
+
+    match: for each key field (value, mask), no bit of the value outside the mask, or (low, high) for a range.
+    priority: the larger wins (P4Runtime); 0 unless a field is ternary, range or optional.
+    number: index of its direct counter.
+    """
+
+    match: tuple[tuple[int, int], ...]
+    action: int
     data: tuple[int, ...]
+    priority: int = 0
+    number: int = field(default=0, compare=False)
+
+    @property
+    def identity(self) -> tuple[tuple[tuple[int, int], ...], int]:
+        return (self.match, self.priority)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,7 +132,7 @@ class Table:
     default_action: int
     default_data: tuple[int, ...]
     default_const: bool
-    const_entries: tuple[ConstEntry, ...] | None
+    const_entries: tuple[Entry, ...] | None
     with_counters: bool
     hidden: bool  # made by the compiler for a bare statement
 

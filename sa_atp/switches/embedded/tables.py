@@ -1,96 +1,51 @@
 """Entries of a table, and the array in which translated code looks them up."""
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from sa_atp.basics.arrays import Words
-from sa_atp.basics.words import plural
-from sa_atp.switches.embedded.errors import EntryError
-from sa_atp.switches.embedded.program import Action, Program, Table, words_of
+from sa_atp.switches.embedded.program import Entry, Program, Table, words_of
 from sa_atp.switches.embedded.translate.layout import TableLayout
 from sa_atp.switches.embedded.translate.matching import HASH_MULTIPLIERS
 
 MASK64 = (1 << 64) - 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """An entry of a table.
-
-    match: for each key field (value, mask), or (low, high) for a range.
-    priority: the larger wins (P4Runtime); only if a field is ternary, range or optional.
-    """
-
-    match: tuple[tuple[int, int], ...]
-    action: int
-    data: tuple[int, ...]
-    priority: int = 0
-    number: int = field(default=0, compare=False)  # index of its direct counter
-
-    @property
-    def identity(self) -> tuple[tuple[tuple[int, int], ...], int]:
-        return (self.match, self.priority)
-
-
 class TableState:
     """The entries of a table and their array, which is rebuilt when they change.
 
-    The array is replaced and never changed in place, so that a batch sees one consistent table.
+    The array is replaced and never changed in place, so that a batch sees one consistent table. `Forwarding` checks
+    changes before it makes them.
     """
 
     def __init__(self, program: Program, table: Table, layout: TableLayout) -> None:
         self.program = program
         self.table = table
         self.layout = layout
-        self.entries: dict[tuple[tuple[tuple[int, int], ...], int], Entry] = {}
         self.default = (table.default_action, table.default_data)
         self.counters = np.zeros((table.max_size + 1, 2), np.uint64)
         self._free = list(range(1, table.max_size + 1))  # a heap: BMv2 gives the lowest free handle
         self.rows = np.zeros((0, 0), np.uint64)
         self.index = np.zeros(0, np.uint64)
-        for i, const in enumerate(table.const_entries or ()):
-            # BMv2's priorities: the smaller number wins
-            entry = Entry(
-                match=const.match, action=const.action_id, data=const.data, priority=-const.priority, number=i + 1
-            )
-            self.entries[entry.identity] = entry
+        self.entries = {entry.identity: entry for entry in table.const_entries or ()}
         self.rebuild()
 
     # --- changes ------------------------------------------------------------------------------------------------------
 
     def insert(self, entry: Entry) -> None:
-        self._check(entry)
-        if entry.identity in self.entries:
-            raise EntryError(f"table {self.table.name}: an entry with this match exists already")
-        if not self._free:
-            raise EntryError(f"table {self.table.name}: full ({plural(self.table.max_size, 'entry', 'entries')})")
         number = heapq.heappop(self._free)
         self.counters[number] = 0
-        self.entries[entry.identity] = Entry(
-            match=entry.match, action=entry.action, data=entry.data, priority=entry.priority, number=number
-        )
+        self.entries[entry.identity] = replace(entry, number=number)
 
     def modify(self, entry: Entry) -> None:
-        self._check(entry)
-        old = self._existing(entry)
-        self.entries[entry.identity] = Entry(
-            match=entry.match, action=entry.action, data=entry.data, priority=entry.priority, number=old.number
-        )
+        self.entries[entry.identity] = replace(entry, number=self.entries[entry.identity].number)
 
     def delete(self, entry: Entry) -> None:
-        self._mutable()
-        old = self._existing(entry)
         del self.entries[entry.identity]
-        heapq.heappush(self._free, old.number)
-
-    def set_default(self, action: int, data: Sequence[int]) -> None:
-        if self.table.default_const:
-            raise EntryError(f"table {self.table.name}: its default action is constant")
-        self._check_action(action, data)
-        self.default = (action, tuple(data))
+        heapq.heappush(self._free, entry.number)
 
     def reset_default(self) -> None:
         self.default = (self.table.default_action, self.table.default_data)
@@ -103,51 +58,6 @@ class TableState:
         self.reset_default()
         self.counters[:] = 0
         self.rebuild()
-
-    def _existing(self, entry: Entry) -> Entry:
-        old = self.entries.get(entry.identity)
-        if old is None:
-            raise EntryError(f"table {self.table.name}: there is no such entry")
-        return old
-
-    def _mutable(self) -> None:
-        if self.table.const_entries is not None:
-            raise EntryError(f"table {self.table.name}: its entries are constant")
-        if not self.table.key:
-            raise EntryError(f"table {self.table.name}: it has no key, so it has only a default action")
-
-    def _check(self, entry: Entry) -> None:
-        self._mutable()
-        if len(entry.match) != len(self.table.key):
-            raise EntryError(
-                f"table {self.table.name}: {len(entry.match)} match fields, expected {len(self.table.key)}"
-            )
-        for key, (first, second) in zip(self.table.key, entry.match, strict=True):
-            limit = 1 << key.bits
-            if not (0 <= first < limit and 0 <= second < limit):
-                raise EntryError(f"table {self.table.name}: {key.name} does not fit in {key.bits} bits")
-            if key.match_type == "range":
-                if first > second:
-                    raise EntryError(f"table {self.table.name}: {key.name}: the range {first}..{second} is empty")
-            elif first & ~key.mask:
-                raise EntryError(
-                    f"table {self.table.name}: {key.name}: 0x{first:x} never matches: the key's mask is 0x{key.mask:x}"
-                )
-            elif first & ~second:
-                raise EntryError(f"table {self.table.name}: {key.name}: the value has bits outside its mask")
-        self._check_action(entry.action, entry.data)
-
-    def _check_action(self, action: int, data: Sequence[int]) -> None:
-        allowed = {*self.table.action_ids, self.table.default_action}
-        if action not in allowed:
-            raise EntryError(f"table {self.table.name}: the action does not belong to it")
-        parameters = self.program.actions[action].parameters
-        name = self.program.actions[action].name
-        if len(parameters) != len(data):
-            raise EntryError(f"action {name}: {plural(len(data), 'parameter')}, expected {len(parameters)}")
-        for (parameter, bits), value in zip(parameters, data, strict=True):
-            if not 0 <= value < 1 << bits:
-                raise EntryError(f"action {name}: {parameter} = {value} does not fit in {bits} bits")
 
     # --- array form ---------------------------------------------------------------------------------------------------
 
@@ -221,12 +131,3 @@ class TableState:
                 value, mask = (value << key.bits) | v, (mask << key.bits) | m
             index[(values & np.uint64(mask)) == np.uint64(value)] = row
         return index
-
-
-def by_name(actions: Mapping[int, Action], table: Table, name: str) -> int:
-    """Number of a table's action: the compiler keeps a copy of an action for each table that uses it."""
-    for i in {*table.action_ids, table.default_action}:
-        if actions[i].name == name or actions[i].name.rsplit(".", 1)[-1] == name:
-            return i
-    known = ", ".join(sorted(actions[i].name for i in table.action_ids))
-    raise EntryError(f"table {table.name}: there is no action {name}; it has {known}")

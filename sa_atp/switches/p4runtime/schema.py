@@ -87,6 +87,7 @@ class _Named(Protocol):
 
 
 _Info = TypeVar("_Info", bound=_Named)
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,51 +118,50 @@ class Schema:
         """The table's action by id or name."""
         found = self._found.get(("table action", table.name, key))
         if found is None:
-            if isinstance(key, int):
-                candidates = [use for use in table.actions if use.action.id == key]
-            else:
-                candidates = [use for use in table.actions if _matches(use.action, key)]
-            if len(candidates) != 1:
-                known = ", ".join(sorted(use.action.alias for use in table.actions))
-                raise Refusal(
-                    Code.INVALID_ARGUMENT, f"table {table.alias}: there is no action {_say(key)}; it has {known}"
-                )
-            found = self._found["table action", table.name, key] = candidates[0]
+            action = _find("action", key, [use.action for use in table.actions], f"table {table.alias}")
+            [found] = [use for use in table.actions if use.action is action]
+            self._found["table action", table.name, key] = found
         return found
 
     def _find(self, what: str, key: str | int, infos: Sequence[_Info]) -> _Info:
         found = self._found.get((what, key))
         if found is None:
-            if isinstance(key, int):
-                candidates = [info for info in infos if info.id == key]
-            else:
-                candidates = [info for info in infos if key in (info.name, info.alias)]
-                candidates = candidates or [info for info in infos if _matches(info, key)]
-            if len(candidates) > 1:
-                names = ", ".join(info.name for info in candidates)
-                raise Refusal(Code.INVALID_ARGUMENT, f"{what} {key} may be {names}: use one of these names")
-            if not candidates:
-                known = ", ".join(sorted(info.alias for info in infos)) or "none"
-                raise Refusal(Code.INVALID_ARGUMENT, f"there is no {what} {_say(key)}; the program has {known}")
-            found = self._found[what, key] = candidates[0]
+            found = self._found[what, key] = _find(what, key, infos, "the program")
         return found
+
+
+def _find(what: str, key: str | int, infos: Sequence[_Info], owner: str) -> _Info:
+    if isinstance(key, str):
+        return find(what, key, {name: info for info in infos for name in (info.name, info.alias)}, owner)
+    return find(what, f"with id {key}", {f"with id {info.id}": info for info in infos}, owner)
+
+
+def find(
+    what: str, name: str, known: Mapping[str, _Found], owner: str = "the program", *, any_end: bool = False
+) -> _Found:
+    """What has this name, or the only one whose name ends in it after a dot.
+
+    Args: known: by name; what has several names has its shortest last. owner: what has these, for messages.
+        any_end: whether a name may end in it anywhere.
+
+    Raises: Refusal: there is none, or there are several.
+    """
+    names = [name] if name in known else [each for each in known if each.endswith(f".{name}")]
+    if any_end and not names:
+        names = [each for each in known if each.endswith(name)]
+    found = {id(known[each]): each for each in names}
+    if len(found) > 1:
+        several = " or ".join(sorted(found.values()))
+        raise Refusal(Code.INVALID_ARGUMENT, f"{owner}: {what} {name} may be {several}: use one of these names")
+    if not found:
+        all_names = ", ".join(sorted({id(info): each for each, info in known.items()}.values())) or "none"
+        raise Refusal(Code.INVALID_ARGUMENT, f"there is no {what} {name}; {owner} has {all_names}")
+    return known[names[0]]
 
 
 def match_field(table: TableInfo, name: str) -> FieldInfo:
     """A key field by its name, or by an unambiguous end of it ("dst" for "hdr.ipv4.dst")."""
-    found = [f for f in table.match if f.name == name] or [f for f in table.match if f.name.endswith("." + name)]
-    if len(found) != 1:
-        known = ", ".join(f.name for f in table.match) or "no key"
-        raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias}: there is no match field {name}; it has {known}")
-    return found[0]
-
-
-def _matches(info: _Named, name: str) -> bool:
-    return name in (info.name, info.alias) or info.name.endswith("." + name)
-
-
-def _say(key: str | int) -> str:
-    return key if isinstance(key, str) else f"with id {key}"
+    return find("match field", name, {f.name: f for f in table.match}, f"table {table.alias}")
 
 
 # --- from a P4Info ----------------------------------------------------------------------------------------------------

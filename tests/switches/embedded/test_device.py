@@ -2,14 +2,17 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
+from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.pipeline import Packets, Pipeline
+from sa_atp.switches.p4runtime.entities import Exact, TableEntry, Update, UpdateKind
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 CPU_PORT = 255
@@ -24,6 +27,11 @@ def punting(**options: object) -> Device:
     made = device(**options)
     made.install((P4 / "punt.json").read_bytes())
     return made
+
+
+def send_to_port_9(pipeline: Pipeline, kind: UpdateKind, **which: Any) -> None:
+    entry = TableEntry(table="by_type", action="send", params={"port": 9}, **which)
+    LocalWriter(pipeline).write([Update(kind, entry)])
 
 
 def run(made: Device, *frames: bytes, port: int = 3) -> list[tuple[int, bytes]]:
@@ -53,7 +61,7 @@ def test_packets_for_the_cpu_port_go_to_the_listeners() -> None:
     made.add_packet_in_listener(heard.append)
     pipeline = made.pipeline
     assert pipeline is not None
-    pipeline.insert("by_type", [(0x0800, 0xFFFF)], "send", [9])
+    send_to_port_9(pipeline, UpdateKind.INSERT, match={"ether_type": Exact(0x0800)})
     routed = FRAME[:12] + b"\x08\x00" + FRAME[14:]
 
     assert run(made, routed, FRAME, routed) == [(9, routed), (9, routed)]
@@ -81,7 +89,7 @@ def test_a_packet_out_leaves_the_last_batch_of_the_io_loop_alone() -> None:
     made = punting(cpu_port=CPU_PORT)
     pipeline = made.pipeline
     assert pipeline is not None
-    pipeline.set_default("by_type", "send", [9])
+    send_to_port_9(pipeline, UpdateKind.MODIFY, is_default=True)
     data = np.zeros((1, 200), np.uint8)
     data[0, : len(FRAME)] = np.frombuffer(FRAME, np.uint8)
     out = made.process(data, np.array([len(FRAME)]), np.array([3]), 0)
@@ -146,7 +154,7 @@ def test_swapping_and_packet_outs_while_packets_run() -> None:
 def test_few_long_frames_after_many_short_ones() -> None:
     """Output buffers grow in one dimension at a time; a switch has large ones from the beginning."""
     pipeline = Pipeline.from_file(P4 / "punt.json", compiled=False)
-    pipeline.insert("by_type", [(0x0800, 0xFFFF)], "send", [9])
+    send_to_port_9(pipeline, UpdateKind.INSERT, match={"ether_type": Exact(0x0800)})
     short = FRAME[:12] + b"\x08\x00" + b"short"
     rows = np.tile(np.frombuffer(short, np.uint8), (200, 1))
     lengths, ports = np.full(200, len(short)), np.full(200, 3)

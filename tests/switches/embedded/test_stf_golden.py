@@ -120,7 +120,7 @@ def test_every_row_of_the_verdict_table_is_hit() -> None:
     program = load(artefacts.program().json_path)
     (table,) = [t for t in program.tables() if t.name.endswith(".verdict")]
     assert [key.name for key in table.key] == ["intent", "found", "is_leaf", "overlap", "full"]
-    rows = sorted(table.const_entries or (), key=lambda row: row.priority)
+    rows = sorted(table.const_entries or (), key=lambda row: -row.priority)
     hit = set()
     for make in ALL.values():
         for verdict in make().switch.verdicts:

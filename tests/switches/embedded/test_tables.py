@@ -1,5 +1,6 @@
 """Const entries of a program, and the order of added entries."""
 
+import contextlib
 import copy
 import json
 import re
@@ -9,9 +10,12 @@ from typing import Any
 
 import pytest
 
-from sa_atp.switches.embedded.errors import EntryError, PipelineError
+from sa_atp.switches.control.errors import UpdateRefusedError
+from sa_atp.switches.control.writer import LocalWriter
+from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.loading import load
 from sa_atp.switches.embedded.pipeline import Pipeline
+from sa_atp.switches.p4runtime.entities import Lpm, Range, TableEntry, Update, UpdateKind
 
 P4 = Path(__file__).resolve().parents[2] / "p4"
 ROUTER: dict[str, Any] = json.loads((P4 / "router.json").read_text())
@@ -145,9 +149,15 @@ def test_among_equal_priorities_the_lowest_handle_wins() -> None:
     """BMv2 gives a new entry the lowest free handle, and prefers the lowest matching handle."""
     pipeline = Pipeline(load(ROUTER), compiled=False)
     state = pipeline.table("filter")
+    writer = LocalWriter(pipeline)
+
+    def write(kind: UpdateKind, low: int) -> None:
+        match = {"protocol": Range(low, 9)}
+        entry = TableEntry(table="filter", match=match, action="set_class", params={"class": low}, priority=5)
+        writer.write([Update(kind, entry)])
 
     def add(low: int) -> None:
-        pipeline.insert("filter", ((0, 0), (low, 9), (0, 0)), "set_class", (low,), priority=5)
+        write(UpdateKind.INSERT, low)
 
     def order() -> list[int]:
         return [e.match[1][0] for e in state.ordered()]
@@ -156,11 +166,20 @@ def test_among_equal_priorities_the_lowest_handle_wins() -> None:
         add(low)
     assert order() == [1, 2, 3]
     for low in (2, 1):
-        pipeline.delete("filter", ((0, 0), (low, 9), (0, 0)), priority=5)
+        write(UpdateKind.DELETE, low)
     add(4)
     assert order() == [4, 3]
     add(5)
     assert order() == [4, 5, 3]
     add(6)
-    with pytest.raises(EntryError, match=re.escape("full (4 entries)")):
+    with pytest.raises(UpdateRefusedError, match=re.escape("full (4 entries)")):
         add(7)
+
+
+def test_an_entry_outside_a_masked_key_is_refused() -> None:
+    program = changed(lambda tables: tables[ROUTE]["key"][0].update(mask="0xffff0000"))
+    writer = LocalWriter(Pipeline(load(program), compiled=False))
+    for value, says in ((0x0A000000, ""), (0x0A000100, "dst: 0xa000100 never matches: the key's mask is 0xffff0000")):
+        entry = TableEntry(table="route", match={"dst": Lpm(value, 24)}, action="drop")
+        with pytest.raises(UpdateRefusedError, match=says) if says else contextlib.nullcontext():
+            writer.write([Update(UpdateKind.INSERT, entry)])

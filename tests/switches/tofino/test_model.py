@@ -37,7 +37,7 @@ EACH_MODEL = pytest.mark.parametrize("model", [on_model(name) for name in PROGRA
 def passes(model: str, vector: str, clock_ns: int) -> None:
     program = tofino.from_folder(artefacts.tofino_folder(tofino.MODELS[model], PROGRAMS[model]))
     with tofino_stf.running(program, clock_ns) as target:
-        result = runner.run(grammar.parse(VECTORS[model][vector]), ProgramNames.from_schema(target.schema), target)
+        result = runner.run(grammar.parse(VECTORS[model][vector]), ProgramNames(target.schema), target)
     assert not result.notes
     assert result.expected >= 3
     assert result.passed, "\n".join(f"{f.line}: {f.message}\n{f.picture}" for f in result.failures)

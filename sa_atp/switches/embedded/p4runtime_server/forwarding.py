@@ -11,10 +11,10 @@ import numpy as np
 
 from sa_atp.basics.arrays import Cells, Words
 from sa_atp.basics.words import plural
-from sa_atp.switches.embedded.errors import EntryError
 from sa_atp.switches.embedded.p4runtime_server import keys
 from sa_atp.switches.embedded.pipeline import Pipeline
-from sa_atp.switches.embedded.tables import Entry, TableState
+from sa_atp.switches.embedded.program import Entry
+from sa_atp.switches.embedded.tables import TableState
 from sa_atp.switches.p4runtime.entities import (
     CounterData,
     CounterEntry,
@@ -68,8 +68,6 @@ class Forwarding:
                     outcomes.append(None)
                 except Refusal as refusal:
                     outcomes.append(refusal)
-                except EntryError as error:  # a check that only the pipeline makes
-                    outcomes.append(Refusal(Code.INVALID_ARGUMENT, str(error)))
             for name in touched:
                 self.pipeline.commit(self.pipeline.tables[name])
         return outcomes
@@ -118,6 +116,12 @@ class Forwarding:
         number, data = self._action(table, entry)
         if entry.counts is not None and table.direct_counter is None:
             raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no direct counter")
+        for field, (first, _) in zip(state.table.key, key, strict=True):
+            if field.match_type != "range" and first & ~field.mask:
+                raise Refusal(
+                    Code.INVALID_ARGUMENT,
+                    f"{entry}: {field.name}: 0x{first:x} never matches: the key's mask is 0x{field.mask:x}",
+                )
         new = Entry(match=key, action=number, data=data, priority=entry.priority)
         if kind is UpdateKind.INSERT:
             if known is not None:
@@ -145,7 +149,7 @@ class Forwarding:
         if table.default_is_const or state.table.default_const:
             raise Refusal(Code.PERMISSION_DENIED, f"table {table.alias}: its default action is part of the program")
         if entry.action:
-            state.set_default(*self._action(table, entry))
+            state.default = self._action(table, entry)
         else:
             state.reset_default()
         self._remember((table.name, (), 0), entry)
@@ -164,25 +168,10 @@ class Forwarding:
             raise Refusal(
                 Code.PERMISSION_DENIED, f"table {table.alias}: {use.action.alias} may only be the action of {kind}"
             )
-        expected = {p.name for p in use.action.params}
-        if entry.params.keys() != expected:
-            raise Refusal(
-                Code.INVALID_ARGUMENT,
-                f"action {use.action.alias} takes {_names(expected)}, not {_names(entry.params)}",
-            )
-        for p in use.action.params:
-            if not 0 <= entry.params[p.name] < 1 << p.bits:
-                raise Refusal(
-                    Code.OUT_OF_RANGE,
-                    f"action {use.action.alias}: {p.name} = {entry.params[p.name]} does not fit in {p.bits} bits",
-                )
-        data = tuple(entry.params[p.name] for p in use.action.params)
-        return self._numbers[table.name][use.action.name], data
+        return self._numbers[table.name][use.action.name], keys.data(use.action, entry.params)
 
     def _write_group(self, kind: UpdateKind, group: MulticastGroup) -> None:
         exists = group.group in self.pipeline.groups
-        if not 0 < group.group < 1 << 16:
-            raise Refusal(Code.OUT_OF_RANGE, f"{group}: a group's number is 1 to 65535")
         if kind is UpdateKind.INSERT and exists:
             raise Refusal(Code.ALREADY_EXISTS, f"{group} exists already; MODIFY changes it")
         if kind is not UpdateKind.INSERT and not exists:
@@ -395,7 +384,3 @@ def _set_counts(cells: Words, counts: CounterData | None) -> None:
     for column in (0, 1):
         value = (counts.bytes if column else counts.packets) if counts is not None else 0
         cells[..., column] = value or 0
-
-
-def _names(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "no parameters"

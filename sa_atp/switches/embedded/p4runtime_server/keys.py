@@ -1,9 +1,12 @@
-"""Converts match keys between entities and the tables of a pipeline. (section 9.1.1)"""
+"""Converts match keys and parameters between entities and the tables of a pipeline. (section 9.1.1)"""
 
-from sa_atp.switches.embedded.tables import Entry, TableState
+from collections.abc import Iterable, Mapping
+
+from sa_atp.switches.embedded.program import Entry
+from sa_atp.switches.embedded.tables import TableState
 from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
 from sa_atp.switches.p4runtime.errors import Code, Refusal
-from sa_atp.switches.p4runtime.schema import FieldInfo, TableInfo, match_field
+from sa_atp.switches.p4runtime.schema import ActionInfo, FieldInfo, TableInfo, match_field
 
 MOST_PRIORITY = (1 << 31) - 1  # P4Runtime's priorities are int32
 Key = tuple[tuple[int, int], ...]
@@ -71,6 +74,24 @@ def match_of(table: TableInfo, matched: Key) -> dict[str, Match]:
             else:
                 found[field.name] = Ternary(first, second)
     return found
+
+
+def data(action: ActionInfo, params: Mapping[str, int]) -> tuple[int, ...]:
+    """The parameters of an action, in its order. Raises: Refusal: one is unknown, missing or out of range."""
+    expected = {p.name for p in action.params}
+    if params.keys() != expected:
+        raise Refusal(Code.INVALID_ARGUMENT, f"action {action.alias} takes {_names(expected)}, not {_names(params)}")
+    for p in action.params:
+        if not 0 <= params[p.name] < 1 << p.bits:
+            raise Refusal(
+                Code.OUT_OF_RANGE,
+                f"action {action.alias}: {p.name} = {params[p.name]} does not fit in {p.bits} bits",
+            )
+    return tuple(params[p.name] for p in action.params)
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "no parameters"
 
 
 def priority(table: TableInfo, state: TableState, entry: Entry) -> int:

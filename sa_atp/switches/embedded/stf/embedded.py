@@ -5,13 +5,26 @@ always has the same result.
 """
 
 from collections import defaultdict
+from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
-from sa_atp.switches.embedded.errors import EntryError, Unsupported
+from sa_atp.switches.embedded.errors import Unsupported
+from sa_atp.switches.embedded.p4runtime_server.forwarding import Forwarding
+from sa_atp.switches.embedded.p4runtime_server.program_schema import from_program
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.embedded.stf.grammar import number
-from sa_atp.switches.embedded.stf.names import BoundEntry, CounterName
+from sa_atp.switches.embedded.stf.names import CounterName
+from sa_atp.switches.p4runtime.entities import (
+    CounterData,
+    CounterEntry,
+    DirectCounterEntry,
+    Entity,
+    RegisterEntry,
+    TableEntry,
+    Update,
+    UpdateKind,
+)
 
 START_US = 1_000_000
 PACKET_US = 1
@@ -26,6 +39,7 @@ class EmbeddedTarget:
         """
         pipeline.reset()
         self._pipeline = pipeline
+        self._forwarding = Forwarding(pipeline, from_program(pipeline.program))
         self._now_us = start_us
         self._nodes: list[tuple[int, list[int]]] = []
         self._groups: dict[int, list[int]] = defaultdict(list)
@@ -39,14 +53,17 @@ class EmbeddedTarget:
 
     # --- tables -------------------------------------------------------------------------------------------------------
 
-    def add(self, entry: BoundEntry) -> int:
-        match = tuple((m.first, m.second) for m in entry.match)
-        priority = entry.priority or 0
-        self._pipeline.insert(entry.table, match, entry.action, entry.data, priority)
-        return self._pipeline.tables[entry.table].entries[match, priority].number
+    def add(self, entry: TableEntry) -> TableEntry:
+        self._write(UpdateKind.INSERT, entry)
+        return entry
 
-    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None:
-        self._pipeline.set_default(table, action, data)
+    def set_default(self, entry: TableEntry) -> None:
+        self._write(UpdateKind.MODIFY, entry)
+
+    def _write(self, kind: UpdateKind, entity: Entity) -> None:
+        for refusal in self._forwarding.write([Update(kind, entity)]):
+            if refusal is not None:
+                raise refusal
 
     def remove_all(self) -> None:
         for state in self._pipeline.tables.values():
@@ -58,7 +75,7 @@ class EmbeddedTarget:
 
     def create_group(self, group: int) -> None:
         if group in self._groups:
-            raise EntryError(f"multicast group {group} exists already")
+            raise UserError(f"multicast group {group} exists already")
         self._groups[group] = []
         self._update(group)
 
@@ -75,15 +92,15 @@ class EmbeddedTarget:
     def associate(self, group: int, node: int) -> None:
         self._node(node)
         if group not in self._groups:
-            raise EntryError(f"multicast group {group} does not exist: mc_mgrp_create makes it")
+            raise UserError(f"multicast group {group} does not exist: mc_mgrp_create makes it")
         if any(node in members for members in self._groups.values()):
-            raise EntryError(f"node {node} belongs to a group already")
+            raise UserError(f"node {node} belongs to a group already")
         self._groups[group].append(node)
         self._update(group)
 
     def _node(self, node: int) -> tuple[int, list[int]]:
         if node >= len(self._nodes):
-            raise EntryError(f"there is no node {node}: {len(self._nodes)} were made")
+            raise UserError(f"there is no node {node}: {len(self._nodes)} were made")
         return self._nodes[node]
 
     def _update(self, group: int) -> None:
@@ -92,43 +109,30 @@ class EmbeddedTarget:
 
     # --- counters and registers ---------------------------------------------------------------------------------------
 
-    def count(self, counter: CounterName, cell: int) -> tuple[int, int]:
-        if counter.table:
-            cells = self._pipeline.tables[counter.table].counters
-        else:
-            cells = self._pipeline.counter(counter.name)
-        packets, octets = cells[_checked(cell, len(cells), counter.name)].tolist()
-        return packets, octets
+    def count(self, counter: CounterName, cell: Any) -> tuple[int, int]:
+        query = DirectCounterEntry(entry=cell) if counter.table else CounterEntry(counter=counter.name, index=cell)
+        for found in self._forwarding.read(query):
+            assert isinstance(found, CounterEntry | DirectCounterEntry)
+            counts = found.counts or CounterData()
+        return counts.packets or 0, counts.bytes or 0
 
     def command(self, words: list[str]) -> str:
         command, name, *rest = words
-        if command == "counter_read":
-            packets, octets = self.count(CounterName(name, ""), number(rest[0]))
-            return f"{name}[{rest[0]}]: {plural(packets, 'packet')}, {plural(octets, 'byte')}"
-        if command == "counter_write":
-            cells = self._pipeline.counter(name)
-            cells[_checked(number(rest[0]), len(cells), name)] = (number(rest[1]), number(rest[2]))
-            return ""
-        if command.startswith("register"):
-            return self._register(command, name, [number(text) for text in rest])
-        raise Unsupported("mirroring" if command.startswith("mirroring") else "a meter", command)
-
-    def _register(self, command: str, name: str, rest: list[int]) -> str:
-        cells = self._pipeline.register(name)
+        if not command.startswith(("counter", "register")):
+            raise Unsupported("mirroring" if command.startswith("mirroring") else "a meter", command)
         if command == "register_reset":
-            cells[:] = 0
+            self._write(UpdateKind.MODIFY, RegisterEntry(register=name))
             return ""
-        index = _checked(rest[0], len(cells), name)
+        index, *values = (number(text) for text in rest)
+        if command == "counter_read":
+            packets, octets = self.count(CounterName(name, ""), index)
+            return f"{name}[{index}]: {plural(packets, 'packet')}, {plural(octets, 'byte')}"
         if command == "register_read":
-            return f"{name}[{index}]: {int(cells[index])}"
-        bits = next(r.bits for r in self._pipeline.program.registers if r.name == name)
-        if rest[1] >> bits:
-            raise EntryError(f"register {name}: {rest[1]} does not fit in {bits} bits")
-        cells[index] = rest[1]
+            [cell] = self._forwarding.read(RegisterEntry(register=name, index=index))
+            assert isinstance(cell, RegisterEntry)
+            return f"{name}[{index}]: {cell.value}"
+        if command == "counter_write":
+            self._write(UpdateKind.MODIFY, CounterEntry(counter=name, index=index, counts=CounterData(*values)))
+        else:
+            self._write(UpdateKind.MODIFY, RegisterEntry(register=name, index=index, value=values[0]))
         return ""
-
-
-def _checked(index: int, size: int, name: str) -> int:
-    if not 0 <= index < size:
-        raise UserError(f"{name}[{index}]: expected an index from 0 to {size - 1}")
-    return index

@@ -22,7 +22,8 @@ from sa_atp.switches.embedded.stf.grammar import (
     Wait,
     numbers,
 )
-from sa_atp.switches.embedded.stf.names import BoundEntry, CounterName, ProgramNames
+from sa_atp.switches.embedded.stf.names import CounterName, ProgramNames
+from sa_atp.switches.p4runtime.entities import TableEntry
 
 _COMPARE = {
     "==": operator.eq,
@@ -42,10 +43,10 @@ class Target(Protocol):
 
     def let_time_pass(self) -> None: ...
 
-    def add(self, entry: BoundEntry) -> Any:
+    def add(self, entry: TableEntry) -> Any:
         """Adds an entry. Returns: its cell for `count`."""
 
-    def set_default(self, table: str, action: str, data: tuple[int, ...]) -> None: ...
+    def set_default(self, entry: TableEntry) -> None: ...
 
     def remove_all(self) -> None: ...
 
@@ -136,7 +137,7 @@ class _Run:
             if statement.label is not None:
                 self.labels[statement.label] = cell
         elif isinstance(statement, SetDefault):
-            self.target.set_default(*self.names.default(statement.table, statement.call))
+            self.target.set_default(self.names.default(statement.table, statement.call))
         elif isinstance(statement, RemoveAll):
             self.target.remove_all()
         elif isinstance(statement, CheckCounter):

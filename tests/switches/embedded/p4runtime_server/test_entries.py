@@ -108,7 +108,7 @@ def test_default_actions(client: P4RuntimeClient) -> None:
         (3, TableEntry(table="route", match={"dst": Lpm(0, 1)}), "NOT_FOUND", "does not exist"),
         (1, TableEntry(table="nowhere"), "INVALID_ARGUMENT", "there is no table nowhere; the program has classes, "),
         (1, TableEntry(table="route"), "INVALID_ARGUMENT", "the action is missing"),
-        (1, TableEntry(table="route", action="leap"), "INVALID_ARGUMENT", "there is no action leap; it has NoAction, "),
+        (1, TableEntry(table="route", action="leap"), "INVALID_ARGUMENT", "no action leap; table route has NoAction, "),
         (1, TableEntry(table="route", action="flood"), "INVALID_ARGUMENT", "takes group, not no parameters"),
         (1, TableEntry(table="route", action="flood", params={"group": 1 << 16}), "OUT_OF_RANGE", "16 bits"),
         (1, TableEntry(table="route", action="drop", priority=3), "INVALID_ARGUMENT", "no priorities"),
