@@ -5,30 +5,41 @@ checks whether an entity makes sense for the program.
 """
 
 from collections.abc import Iterable
+from dataclasses import astuple
 from typing import Any
 
 from sa_atp.switches.p4runtime import bytestrings
 from sa_atp.switches.p4runtime.entities import (
+    KINDS,
     CounterData,
     CounterEntry,
     DirectCounterEntry,
     Entity,
-    Exact,
-    Lpm,
     Match,
     MulticastGroup,
-    Optional,
-    Range,
     RegisterEntry,
     Replica,
     TableEntry,
-    Ternary,
     Update,
     UpdateKind,
+    matches_all,
 )
 from sa_atp.switches.p4runtime.errors import Code, Refusal
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
-from sa_atp.switches.p4runtime.schema import CounterInfo, FieldInfo, RegisterInfo, Schema, TableInfo, match_field
+from sa_atp.switches.p4runtime.schema import (
+    CounterInfo,
+    FieldInfo,
+    RegisterInfo,
+    Schema,
+    TableInfo,
+    check_kind,
+    match_field,
+)
+
+_PARTS = {  # the fields of a message of each kind, as those of our class
+    "exact": ("value",), "lpm": ("value", "prefix_len"), "ternary": ("value", "mask"), "range": ("low", "high"),
+    "optional": ("value",),
+}  # fmt: skip
 
 # --- to messages ------------------------------------------------------------------------------------------------------
 
@@ -97,23 +108,11 @@ def _encode_table_entry(entry: TableEntry, schema: Schema, message: Any) -> None
 
 def _encode_match(table: TableInfo, field: FieldInfo, match: Match, messages: Any) -> None:
     where = f"table {table.alias}: {field.name}"
-    if type(match).__name__.lower() != field.kind:
-        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {type(match).__name__.lower()}")
-    if isinstance(match, Exact):
-        messages.add(field_id=field.id).exact.value = _bytes(match.value, where)
-    elif isinstance(match, Optional):
-        messages.add(field_id=field.id).optional.value = _bytes(match.value, where)
-    elif isinstance(match, Lpm):
-        if match.prefix_bits:
-            lpm = messages.add(field_id=field.id).lpm
-            lpm.value, lpm.prefix_len = _bytes(match.value, where), match.prefix_bits
-    elif isinstance(match, Ternary):
-        if match.mask:
-            ternary = messages.add(field_id=field.id).ternary
-            ternary.value, ternary.mask = _bytes(match.value, where), _bytes(match.mask, where)
-    elif (match.low, match.high) != (0, (1 << field.bits) - 1):
-        span = messages.add(field_id=field.id).range
-        span.low, span.high = _bytes(match.low, where), _bytes(match.high, where)
+    check_kind(field, match, where)
+    if not matches_all(match, field.bits):
+        part = getattr(messages.add(field_id=field.id), field.kind)
+        for name, value in zip(_PARTS[field.kind], astuple(match), strict=True):
+            setattr(part, name, value if name == "prefix_len" else _bytes(value, where))
 
 
 def _bytes(value: int, where: str) -> bytes:
@@ -252,30 +251,19 @@ def _decode_match(messages: Iterable[Any], table: TableInfo) -> dict[str, Match]
 
 
 def _decode_field(message: Any, field: FieldInfo, where: str) -> Match:
-    def number(data: bytes) -> int:
-        return bytestrings.decode(data, field.bits, where)
-
-    nothing_to_match = f"{where} matches everything: leave the field out instead"
-    if field.kind == "exact":
-        return Exact(number(message.exact.value))
-    if field.kind == "optional":
-        return Optional(number(message.optional.value))
-    if field.kind == "lpm":
-        lpm = Lpm(number(message.lpm.value), message.lpm.prefix_len)
-        if not lpm.prefix_bits:
-            raise Refusal(Code.INVALID_ARGUMENT, nothing_to_match)
-        return lpm
-    if field.kind == "ternary":
-        ternary = Ternary(number(message.ternary.value), number(message.ternary.mask))
-        if not ternary.mask:
-            raise Refusal(Code.INVALID_ARGUMENT, nothing_to_match)
-        return ternary
-    if field.kind == "range":
-        span = Range(number(message.range.low), number(message.range.high))
-        if (span.low, span.high) == (0, (1 << field.bits) - 1):
-            raise Refusal(Code.INVALID_ARGUMENT, nothing_to_match)
-        return span
-    raise Refusal(Code.UNIMPLEMENTED, f"{where}: match kind {field.kind} is not supported")
+    if field.kind not in _PARTS:
+        raise Refusal(Code.UNIMPLEMENTED, f"{where}: match kind {field.kind} is not supported")
+    part = getattr(message, field.kind)
+    numbers = {name: getattr(part, name) for name in _PARTS[field.kind]}
+    match = KINDS[field.kind](
+        *(
+            number if name == "prefix_len" else bytestrings.decode(number, field.bits, where)
+            for name, number in numbers.items()
+        )
+    )
+    if matches_all(match, field.bits):
+        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches everything: leave the field out instead")
+    return match
 
 
 def _decode_action(message: Any, table: TableInfo, schema: Schema) -> tuple[str, dict[str, int]]:

@@ -39,6 +39,16 @@ class Optional:
 
 
 Match = Exact | Lpm | Ternary | Range | Optional
+KINDS: Mapping[str, type[Match]] = {
+    "exact": Exact, "lpm": Lpm, "ternary": Ternary, "range": Range, "optional": Optional,
+}  # fmt: skip
+
+
+def matches_all(match: Match, bits: int) -> bool:
+    """Whether a match of a field of so many bits matches everything; then P4Runtime leaves it out."""
+    if isinstance(match, Range):
+        return (match.low, match.high) == (0, (1 << bits) - 1)
+    return (isinstance(match, Lpm) and not match.prefix_bits) or (isinstance(match, Ternary) and not match.mask)
 
 
 @dataclass(frozen=True, slots=True)

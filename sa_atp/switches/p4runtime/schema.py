@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
+from sa_atp.switches.p4runtime.entities import KINDS, Match
 from sa_atp.switches.p4runtime.errors import Code, Refusal
 
 NEEDS_PRIORITY = frozenset({"ternary", "range", "optional"})
@@ -162,6 +163,12 @@ def find(
 def match_field(table: TableInfo, name: str) -> FieldInfo:
     """A key field by its name, or by an unambiguous end of it ("dst" for "hdr.ipv4.dst")."""
     return find("match field", name, {f.name: f for f in table.match}, f"table {table.alias}")
+
+
+def check_kind(field: FieldInfo, match: Match, where: str) -> None:
+    """Raises: Refusal: the match is of another kind than its field."""
+    if not isinstance(match, KINDS.get(field.kind, ())):
+        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {type(match).__name__.lower()}")
 
 
 # --- from a P4Info ----------------------------------------------------------------------------------------------------

@@ -4,8 +4,8 @@ The rules are those of section 9; if the specification leaves a choice, BMv2's. 
 state changes, so a refused one has no effect. All updates of a write become visible to packets at once.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -114,8 +114,8 @@ class Forwarding:
             self._metadata.pop((table.name, key, entry.priority), None)
             return
         number, data = self._action(table, entry)
-        if entry.counts is not None and table.direct_counter is None:
-            raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no direct counter")
+        if entry.counts is not None:
+            _counter_of(table)
         for field, (first, _) in zip(state.table.key, key, strict=True):
             if field.match_type != "range" and first & ~field.mask:
                 raise Refusal(
@@ -213,10 +213,9 @@ class Forwarding:
 
     def _read_table(self, table: TableInfo, query: TableEntry) -> Iterator[TableEntry]:
         state = self.pipeline.tables[table.name]
-        want_counts = query.counts is not None
         if query.is_default:
             number, data = state.default
-            yield self._described(table, {}, number, data, (table.name, (), 0), is_default=True)
+            yield self._described(table, Entry(match=(), action=number, data=data), {}, is_default=True)
             return
         key = keys.key(table, query) if query.match else None
         action = self.schema.table_action(table, query.action).action.alias if query.action else None
@@ -229,83 +228,47 @@ class Forwarding:
             if query.priority and priority != query.priority:
                 continue
             counts = None
-            if want_counts and table.direct_counter is not None:
+            if query.counts is not None and table.direct_counter is not None:
                 counts = _counts(state.counters[entry.number], table.direct_counter)
-            found = self._described(
-                table,
-                keys.match_of(table, entry.match),
-                entry.action,
-                entry.data,
-                (table.name, entry.match, entry.priority),
-                priority=priority,
-                counts=counts,
-            )
+            match = keys.match_of(table, entry.match)
+            found = self._described(table, entry, match, priority=priority, counts=counts)
             if action in (None, found.action):
                 yield found
 
-    def _described(
-        self,
-        table: TableInfo,
-        match: dict[str, Match],
-        number: int,
-        data: Sequence[int],
-        key: tuple[str, keys.Key, int],
-        *,
-        priority: int = 0,
-        is_default: bool = False,
-        counts: CounterData | None = None,
-    ) -> TableEntry:
-        metadata, controller_metadata = self._metadata.get(key, (b"", 0))
-        name = self._aliases[table.name].get(number)
-        if name is None:  # a default action that the P4Info does not list
-            name = self.pipeline.program.actions[number].name
-        parameters = self.pipeline.program.actions[number].parameters
+    def _described(self, table: TableInfo, entry: Entry, match: dict[str, Match], **rest: Any) -> TableEntry:
+        metadata, controller_metadata = self._metadata.get((table.name, *entry.identity), (b"", 0))
+        action = self.pipeline.program.actions[entry.action]
         return TableEntry(
             table=table.alias,
             match=match,
-            action=name,
-            params={p: value for (p, _), value in zip(parameters, data, strict=True)},
-            priority=priority,
-            is_default=is_default,
+            # the P4Info may not list a default action
+            action=self._aliases[table.name].get(entry.action, action.name),
+            params={name: value for (name, _), value in zip(action.parameters, entry.data, strict=True)},
             metadata=metadata,
             controller_metadata=controller_metadata,
-            counts=counts,
+            **rest,
         )
 
     def _read_direct_counters(self, query: DirectCounterEntry) -> Iterator[DirectCounterEntry]:
         if query.entry.table and (query.entry.match or query.entry.is_default):
             table, state, entry = self._counted_entry(query)
-            found = self._existing(table, state, entry)
-            counter = table.direct_counter
-            assert counter is not None
-            yield DirectCounterEntry(entry=entry, counts=_counts(state.counters[found.number], counter))
+            counts = state.counters[self._existing(table, state, entry).number]
+            yield DirectCounterEntry(entry=entry, counts=_counts(counts, _counter_of(table)))
             return
         if query.entry.table:
-            table = self.schema.table(query.entry.table)
-            if table.direct_counter is None:
-                raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no direct counter")
-            tables: Sequence[TableInfo] = [table]
+            tables = [self.schema.table(query.entry.table)]
         else:
-            tables = [t for t in self.schema.tables if t.direct_counter is not None]
+            tables = [table for table in self.schema.tables if table.direct_counter is not None]
         for table in tables:
-            state = self.pipeline.tables[table.name]
-            counter = table.direct_counter
-            assert counter is not None
-            with self.pipeline.lock:
-                entries = list(state.entries.values())
-            for each in entries:
-                described = TableEntry(
-                    table=table.alias,
-                    match=keys.match_of(table, each.match),
-                    priority=keys.priority(table, state, each),
-                )
-                yield DirectCounterEntry(entry=described, counts=_counts(state.counters[each.number], counter))
+            _counter_of(table)
+            for found in self._read_table(table, TableEntry(counts=CounterData())):
+                bare = TableEntry(table=found.table, match=found.match, priority=found.priority)
+                yield DirectCounterEntry(entry=bare, counts=found.counts)
 
     def _counted_entry(self, entity: DirectCounterEntry) -> tuple[TableInfo, TableState, TableEntry]:
         entry = entity.entry
         table = self._named_table(entry)
-        if table.direct_counter is None:
-            raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no direct counter")
+        _counter_of(table)
         if entry.is_default:
             raise Refusal(
                 Code.UNIMPLEMENTED, f"table {table.alias}: the embedded target does not count the default action"
@@ -370,6 +333,12 @@ def _cells(index: int | None, size: int, what: str) -> int | slice:
     if not 0 <= index < size:
         raise Refusal(Code.OUT_OF_RANGE, f"{what}: index {index}: expected 0 to {size - 1}")
     return index
+
+
+def _counter_of(table: TableInfo) -> CounterInfo:
+    if table.direct_counter is None:
+        raise Refusal(Code.INVALID_ARGUMENT, f"table {table.alias} has no direct counter")
+    return table.direct_counter
 
 
 def _counts(cell: Words, info: CounterInfo) -> CounterData:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping
 
 from sa_atp.switches.embedded.program import Entry
 from sa_atp.switches.embedded.tables import TableState
-from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary
+from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Optional, Range, TableEntry, Ternary, matches_all
 from sa_atp.switches.p4runtime.errors import Code, Refusal
-from sa_atp.switches.p4runtime.schema import ActionInfo, FieldInfo, TableInfo, match_field
+from sa_atp.switches.p4runtime.schema import ActionInfo, FieldInfo, TableInfo, check_kind, match_field
 
 MOST_PRIORITY = (1 << 31) - 1  # P4Runtime's priorities are int32
 Key = tuple[tuple[int, int], ...]
@@ -33,8 +33,7 @@ def _field_key(field: FieldInfo, match: Match | None, where: str) -> tuple[int, 
         if field.kind == "exact":
             raise Refusal(Code.INVALID_ARGUMENT, f"{where} is missing: an exact field cannot match everything")
         return (0, full) if field.kind == "range" else (0, 0)
-    if type(match).__name__.lower() != field.kind:
-        raise Refusal(Code.INVALID_ARGUMENT, f"{where} matches by {field.kind}, not by {type(match).__name__.lower()}")
+    check_kind(field, match, where)
     if isinstance(match, Range):
         first, second = match.low, match.high
         if first > second:
@@ -58,22 +57,18 @@ def _field_key(field: FieldInfo, match: Match | None, where: str) -> tuple[int, 
 
 def match_of(table: TableInfo, matched: Key) -> dict[str, Match]:
     """The inverse of `key`; fields that match everything are left out."""
-    found: dict[str, Match] = {}
-    for field, (first, second) in zip(table.match, matched, strict=True):
-        full = (1 << field.bits) - 1
-        if field.kind == "exact":
-            found[field.name] = Exact(first)
-        elif field.kind == "range":
-            if (first, second) != (0, full):
-                found[field.name] = Range(first, second)
-        elif second:
-            if field.kind == "lpm":
-                found[field.name] = Lpm(first, second.bit_count())
-            elif field.kind == "optional":
-                found[field.name] = Optional(first)
-            else:
-                found[field.name] = Ternary(first, second)
-    return found
+    found = {f.name: (_match_of(f.kind, *pair), f.bits) for f, pair in zip(table.match, matched, strict=True)}
+    return {name: match for name, (match, bits) in found.items() if not matches_all(match, bits)}
+
+
+def _match_of(kind: str, first: int, second: int) -> Match:
+    if kind == "range":
+        return Range(first, second)
+    if kind == "lpm":
+        return Lpm(first, second.bit_count())
+    if kind == "optional" and second:
+        return Optional(first)
+    return Exact(first) if kind == "exact" else Ternary(first, second)
 
 
 def data(action: ActionInfo, params: Mapping[str, int]) -> tuple[int, ...]:
