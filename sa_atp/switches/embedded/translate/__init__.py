@@ -21,12 +21,12 @@ from sa_atp.switches.embedded.program import Field, Header, Program
 from sa_atp.switches.embedded.translate import checksums
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, Deparsing
 from sa_atp.switches.embedded.translate.expressions import FIXED_ARGUMENTS, FRAME_WORDS, Translator
-from sa_atp.switches.embedded.translate.layout import MemoryLayout, layout, rows
+from sa_atp.switches.embedded.translate.layout import MemoryLayout, rows
 from sa_atp.switches.embedded.translate.matching import Matching
 from sa_atp.switches.embedded.translate.parsing import Parsing
+from sa_atp.switches.embedded.translate.part import Part
 from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.statements import DROP_PORT, Statements
-from sa_atp.switches.embedded.translate.usage import Usage, analyse
 
 STANDARD = "standard_metadata"
 PORT_BITS = 9  # queues are looked up by port
@@ -56,49 +56,17 @@ def translate(program: Program, *, shared: bool = False) -> Translation:
         PipelineError: the program is inconsistent.
     """
     with reading_json("pipeline"):
-        return _translated(program, shared=shared)
+        return _Process(Translator(program, shared=shared)).translation()
 
 
-def _translated(program: Program, *, shared: bool) -> Translation:
-    usage = analyse(program)
-    translator = Translator(program, shared=shared)
-    places = layout(program, {r.name: translator.names.of("register", r.name) for r in program.registers})
-    out = Source()
-    statements = Statements(translator, usage, places, out)
-    writer = _Writer(
-        translator,
-        usage,
-        places,
-        statements,
-        Deparsing(translator, usage, statements.headers, out),
-        Matching(translator, usage, places, statements, out),
-        out,
-    )
-    return writer.translation()
-
-
-class _Writer:
-    def __init__(
-        self,
-        translator: Translator,
-        usage: Usage,
-        places: MemoryLayout,
-        statements: Statements,
-        packets: Deparsing,
-        matching: Matching,
-        out: Source,
-    ) -> None:
-        self.translator = translator
-        self.program = translator.program
-        self.usage = usage
-        self.places = places
-        self.statements = statements
-        self.packets = packets
-        self.headers = statements.headers
-        self.parsing = Parsing(translator, packets, statements.headers, statements, out)
-        self.matching = matching
-        self.out = out
-        self.used = usage.read | usage.written
+class _Process(Part):
+    def __init__(self, translator: Translator) -> None:
+        super().__init__(translator)
+        statements = Statements(translator)
+        self.packets = Deparsing(translator)
+        self.parsing = Parsing(translator, self.packets, statements)
+        self.matching = Matching(translator, statements)
+        self.used = self.usage.read | self.usage.written
 
     def translation(self) -> Translation:
         arguments = self._arguments()
@@ -116,7 +84,7 @@ class _Writer:
         head()
         return Translation(
             source=head.text() + self.out.text(),
-            layout=self.places,
+            layout=self.layout,
             arguments=tuple((kind, name) for _, kind, name, _ in arguments),
             shared=self.translator.shared,
         )
@@ -125,7 +93,7 @@ class _Writer:
         """For each argument: its name in `process`, its kind, its owner, and source that takes it from place {}."""
         names = self.translator.names
         found: list[tuple[str, str, str, str]] = []
-        for table in self.places.tables.values():
+        for table in self.layout.tables.values():
             if table.kind == "none" and table.table.default_const:
                 continue
             found.append((self.matching.array(table), "table", table.table.name, rows(64, table.columns)))
@@ -133,9 +101,9 @@ class _Writer:
                 found.append((self.matching.index(table), "index", table.table.name, "array_u64_1(frame, {})"))
             if table.table.with_counters:
                 found.append((names.of("entries_counter", table.table.name), "entries", table.table.name, rows(64, 2)))
-        found += [(array.name, "register", array.name, array.view) for array in self.places.arrays]
+        found += [(array.name, "register", array.name, array.view) for array in self.layout.arrays]
         found += [(names.of("counter", c.name), "counter", c.name, rows(64, 2)) for c in self.program.counters]
-        for name, (_, signed) in self.places.vectors.items():
+        for name, (_, signed) in self.layout.vectors.items():
             view = f"array_{'i' if signed else 'u'}32_1(frame, {{}})"
             found.append((self.translator.vector(name), "vector", name, view))
         if self.translator.shared:
@@ -152,7 +120,7 @@ class _Writer:
             out(f"{name} = {view.format(FRAME_WORDS * i)}  # {kind}")
         out("n, made, at = first, 0, 0")
         if self.translator.shared:
-            out(f"held = {self.translator.names.constant(BLOCKS)}")
+            out(f"held = {self.constant(BLOCKS)}")
         with out.block("while n < last:"):
             out("length = lengths[n]")
             out("room = row_bytes if apart == 0 else length + most_added")
@@ -164,7 +132,7 @@ class _Writer:
             out("n += 1")
             self._reset()
             self.parsing.parser()
-            checksums.verify(self.translator, out, self.program.checksums)
+            checksums.verify(self.translator)
             self.matching.control(self.program.ingress)
             self._replicate()
         if self.translator.shared:
@@ -181,12 +149,12 @@ class _Writer:
         """Sets a field of the standard metadata, if the program reads it."""
         if name in self.program.headers[STANDARD].index and (STANDARD, name) in self.used:
             _, field = self.program.field(STANDARD, name, "standard metadata")
-            mask = self.translator.names.constant((1 << field.bits) - 1)
+            mask = self.constant((1 << field.bits) - 1)
             self.out(f"{self._standard(name)} = {code} & {mask}")
 
     def _reset(self) -> None:
         """Sets metadata to zero, and headers invalid."""
-        zero = self.translator.names.constant(0)
+        zero = self.constant(0)
         always = {(STANDARD, "egress_spec"), (STANDARD, "mcast_grp"), (STANDARD, "parser_error")}
         for header in self.program.headers.values():
             if header.varbit is not None:
@@ -213,7 +181,7 @@ class _Writer:
 
     def _zero(self, header: Header, field: Field) -> None:
         for variable in self.translator.variables(header, field):
-            self.out(f"{variable} = {'i64(0)' if field.signed else self.translator.names.constant(0)}")
+            self.out(f"{variable} = {'i64(0)' if field.signed else self.constant(0)}")
 
     def _replicate(self) -> None:
         """Replicates after ingress (multicast, drop, or one port), and runs egress for each copy, as simple_switch does.
@@ -221,7 +189,7 @@ class _Writer:
         Each copy begins egress with the state after ingress, except for its own number and port: changes of egress to one
         copy, a drop included, do not affect the next.
         """
-        out, constant = self.out, self.translator.names.constant
+        out, constant = self.out, self.constant
         spec = self._standard("egress_spec")
         _, field = self.program.field(STANDARD, "egress_spec", "standard metadata")
         if field.bits > PORT_BITS:
@@ -261,7 +229,7 @@ class _Writer:
             out(f"{spec} = {constant(0)}")
             self.matching.control(self.program.egress)
             with out.block(f"if {spec} != {constant(DROP_PORT)}:"):
-                checksums.update(self.translator, out, self.program.checksums)
+                checksums.update(self.translator)
                 self.packets.deparser()
                 out("out_starts[made] = body")
                 out("out_lengths[made] = end")

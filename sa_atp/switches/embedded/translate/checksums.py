@@ -12,7 +12,6 @@ from typing import Any
 from sa_atp.switches.embedded.errors import Unsupported
 from sa_atp.switches.embedded.program import Calculation, Checksum, number, words_of
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
-from sa_atp.switches.embedded.translate.source import Source
 from sa_atp.switches.embedded.translate.usage import asked_for
 
 IDENTITY_BYTES = 8  # as many as fit in the result
@@ -33,8 +32,8 @@ class InputRun:
     def bits(self) -> int:
         return sum(bits for _, bits in self.parts)
 
-    def block(self, translator: Translator, out: Source) -> AbstractContextManager[None]:
-        return nullcontext() if self.header is None else out.block(f"if {translator.valid(self.header)}:")
+    def block(self, translator: Translator) -> AbstractContextManager[None]:
+        return nullcontext() if self.header is None else translator.out.block(f"if {translator.valid(self.header)}:")
 
 
 def inputs(translator: Translator, calculation: Calculation, valid: frozenset[str] = frozenset()) -> list[InputRun]:
@@ -59,7 +58,7 @@ def _run(translator: Translator, node: Mapping[str, Any], where: str) -> InputRu
         return InputRun(None, span=("offset", "(length - offset)"))
     if node["type"] == "hexstr":
         value, bits = number(node["value"]), int(node["bitwidth"])
-        words = [(translator.names.constant(value >> low & (1 << n) - 1), n) for low, n in words_of(bits)]
+        words = [(translator.constant(value >> low & (1 << n) - 1), n) for low, n in words_of(bits)]
         return InputRun(None, tuple(words))
     name, field_name = node["value"]
     header, field = translator.program.field(name, field_name, where)
@@ -72,9 +71,9 @@ def _run(translator: Translator, node: Mapping[str, Any], where: str) -> InputRu
 # --- the Internet checksum --------------------------------------------------------------------------------------------
 
 
-def ones_complement(translator: Translator, out: Source, runs: Sequence[InputRun], target: str) -> None:
+def ones_complement(translator: Translator, runs: Sequence[InputRun], target: str) -> None:
     """Writes: target = the Internet checksum (RFC 1071) of the concatenated fields, added word by word."""
-    constant = translator.names.constant
+    constant, out = translator.constant, translator.out
     end = 0  # bits before the next field, without those that `moved` counts
     moved = False  # whether a variable counts bits, too: a run that may be absent was no multiple of 16 bits
     if not runs or runs[0].header is not None or runs[0].span:
@@ -84,15 +83,15 @@ def ones_complement(translator: Translator, out: Source, runs: Sequence[InputRun
     for i, run in enumerate(runs):
         if run.span:
             moved = True
-            with run.block(translator, out):
-                _add_span(translator, out, run.span, end, target)
+            with run.block(translator):
+                _add_span(translator, run.span, end, target)
             continue
         terms = []
         here = end
         for code, bits in run.parts:
             here += bits
             terms += _moved_words(translator, code, bits, here) if moved else _words(translator, code, bits, here)
-        with run.block(translator, out):
+        with run.block(translator):
             first = i == 0 and run.header is None
             out(f"{target} = {'' if first else f'{target} + '}{' + '.join(terms)}")
             if run.header is not None and run.bits % 16:
@@ -108,7 +107,7 @@ def ones_complement(translator: Translator, out: Source, runs: Sequence[InputRun
 
 def _words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
     """The terms that a field which ends at bit `end` adds to the sum of 16-bit words."""
-    constant = translator.names.constant
+    constant = translator.constant
     shift = -end % 16  # distance of the field's last bit from the end of its word
     terms = []
     low = 0
@@ -124,13 +123,13 @@ def _words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
 
 def _moved_words(translator: Translator, code: str, bits: int, end: int) -> list[str]:
     """`_words` for a field that begins `moved` bits later, a number that is known only at run time."""
-    constant = translator.names.constant
+    constant = translator.constant
     total = " + ".join(_words(translator, code, bits, 0))
     return [f"(({total}) << (({constant(-end % 16)} - moved) & {constant(15)}))"]
 
 
-def _add_span(translator: Translator, out: Source, span: tuple[str, str], end: int, target: str) -> None:
-    constant = translator.names.constant
+def _add_span(translator: Translator, span: tuple[str, str], end: int, target: str) -> None:
+    constant, out = translator.constant, translator.out
     at, count = span
     with out.block(f"for step in range({count}):"):
         shift = f"(({constant(-(end + 8))} - moved) & {constant(15)})"
@@ -141,33 +140,33 @@ def _add_span(translator: Translator, out: Source, span: tuple[str, str], end: i
 # --- hashes -----------------------------------------------------------------------------------------------------------
 
 
-def hash_of(translator: Translator, out: Source, calculation: Calculation) -> str:
+def hash_of(translator: Translator, calculation: Calculation) -> str:
     """Writes the computation of a hash. Returns: the variable of the result."""
     runs = inputs(translator, calculation)
-    constant = translator.names.constant
+    constant, out = translator.constant, translator.out
     if calculation.algorithm == "csum16":
-        ones_complement(translator, out, runs, "hashed")
+        ones_complement(translator, runs, "hashed")
         return "hashed"
     crc32 = calculation.algorithm == "crc32"
     out(f"hashed = {constant(0xFFFFFFFF if crc32 else 0)}")
     out(f"taken = {constant(0)}")
     for i, run in enumerate(runs):
-        with run.block(translator, out):
+        with run.block(translator):
             if run.span:
                 at, count = run.span
                 with out.block(f"for step in range({count}):"):
-                    _take(translator, out, calculation.algorithm, f"load1(packets, start + {at} + step)")
+                    _take(translator, calculation.algorithm, f"load1(packets, start + {at} + step)")
                 continue
-            for byte in _bytes(translator, out, run, calculation, is_last=i == len(runs) - 1):
-                _take(translator, out, calculation.algorithm, byte)
+            for byte in _bytes(translator, run, calculation, is_last=i == len(runs) - 1):
+                _take(translator, calculation.algorithm, byte)
     if crc32:
         out(f"hashed = hashed ^ {constant(0xFFFFFFFF)}")
     return "hashed"
 
 
-def _take(translator: Translator, out: Source, algorithm: str, byte: str) -> None:
+def _take(translator: Translator, algorithm: str, byte: str) -> None:
     """Writes a hash's step for its next byte, the low 8 bits of `byte`; the variable `taken` counts bytes."""
-    constant = translator.names.constant
+    constant, out = translator.constant, translator.out
     if algorithm in ("crc16", "crc32"):
         out(f"hashed = u64({algorithm.upper()}[(hashed ^ {byte}) & {constant(0xFF)}]) ^ (hashed >> {constant(8)})")
         return
@@ -180,11 +179,9 @@ def _take(translator: Translator, out: Source, algorithm: str, byte: str) -> Non
     out(f"taken = taken + {constant(1)}")
 
 
-def _bytes(
-    translator: Translator, out: Source, run: InputRun, calculation: Calculation, *, is_last: bool
-) -> Iterator[str]:
+def _bytes(translator: Translator, run: InputRun, calculation: Calculation, *, is_last: bool) -> Iterator[str]:
     """Yields the bytes of a run, each as source whose low 8 bits count; writes the statements that it needs before."""
-    constant = translator.names.constant
+    constant, out = translator.constant, translator.out
     pending: list[tuple[str, int]] = []
     for i, part in enumerate(run.parts):
         pending.append(part)
@@ -223,28 +220,30 @@ def _condition(translator: Translator, checksum: Checksum) -> tuple[str, frozens
     )
 
 
-def _compute(translator: Translator, out: Source, checksum: Checksum, valid: frozenset[str]) -> None:
-    ones_complement(translator, out, inputs(translator, checksum.calculation, valid), "computed")
+def _compute(translator: Translator, checksum: Checksum, valid: frozenset[str]) -> None:
+    ones_complement(translator, inputs(translator, checksum.calculation, valid), "computed")
 
 
-def verify(translator: Translator, out: Source, checksums: Sequence[Checksum]) -> None:
+def verify(translator: Translator) -> None:
+    out = translator.out
     header, flag = translator.program.field("standard_metadata", "checksum_error", "checksum")
-    for checksum in checksums:
+    for checksum in translator.program.checksums:
         if checksum.verify:
             condition, valid = _condition(translator, checksum)
             with out.block(f"if {condition}:"):
-                _compute(translator, out, checksum, valid)
+                _compute(translator, checksum, valid)
                 given = translator.read_field(checksum.header, checksum.field, checksum.name)
                 with out.block(f"if computed != {translator.unsigned(given)}:"):
-                    out(f"{translator.variable(header, flag)} = {translator.names.constant(1)}")
+                    out(f"{translator.variable(header, flag)} = {translator.constant(1)}")
 
 
-def update(translator: Translator, out: Source, checksums: Sequence[Checksum]) -> None:
-    for checksum in checksums:
+def update(translator: Translator) -> None:
+    out = translator.out
+    for checksum in translator.program.checksums:
         if checksum.update:
             condition, valid = _condition(translator, checksum)
             with out.block(f"if {condition}:"):
-                _compute(translator, out, checksum, valid)
+                _compute(translator, checksum, valid)
                 header, field = translator.program.field(checksum.header, checksum.field, checksum.name)
                 cut = translator.cut(Value("computed", "unsigned", 16), field.bits, field.signed)
                 out(f"{translator.variable(header, field)} = {cut}")

@@ -11,8 +11,7 @@ from sa_atp.switches.embedded.errors import Unsupported
 from sa_atp.switches.embedded.program import Field, Header, words_of
 from sa_atp.switches.embedded.translate.expressions import Translator
 from sa_atp.switches.embedded.translate.headers import Headers
-from sa_atp.switches.embedded.translate.source import Source
-from sa_atp.switches.embedded.translate.usage import Usage
+from sa_atp.switches.embedded.translate.part import Part
 
 WORD_BYTES = 8
 HEAD_BYTES = 42  # of a packet's head, which may be stored apart: Ethernet, IPv4 without options, UDP
@@ -50,13 +49,10 @@ def chunks(header: Header) -> list[Chunk]:
     return found
 
 
-class Deparsing:
-    def __init__(self, translator: Translator, usage: Usage, headers: Headers, out: Source) -> None:
-        self.translator = translator
-        self.program = translator.program
-        self.usage = usage
-        self.headers = headers
-        self.out = out
+class Deparsing(Part):
+    def __init__(self, translator: Translator) -> None:
+        super().__init__(translator)
+        self.headers = Headers(translator)
         self.plans = {
             h.name: self._plan(h) for h in self.program.headers.values() if not h.metadata and not h.is_vector
         }
@@ -181,7 +177,6 @@ class Deparsing:
         return f" + {self.translator.varbit_bytes(header)}" if chunk.behind else ""
 
     def _store(self, chunk: Chunk, header: Header) -> None:
-        constant = self.translator.names.constant
         if chunk.size > WORD_BYTES:
             at = chunk.first_byte
             (field,) = chunk.fields
@@ -194,9 +189,9 @@ class Deparsing:
         for field in chunk.fields:
             code = self.translator.variable(header, field)
             if field.signed:
-                code = f"(u64({code}) & {constant((1 << field.bits) - 1)})"
+                code = f"(u64({code}) & {self.constant((1 << field.bits) - 1)})"
             shift = end_bit - field.offset_bits - field.bits
-            terms.append(f"({code} << {constant(shift)})" if shift else code)
+            terms.append(f"({code} << {self.constant(shift)})" if shift else code)
         self._store_word(f"{chunk.first_byte}{self._after(header, chunk)}", chunk.size, " | ".join(terms))
 
     def _store_word(self, at: str, size: int, value: str) -> None:
@@ -209,6 +204,6 @@ class Deparsing:
         while size:
             piece = next(p for p in (4, 2, 1) if p <= size)
             size -= piece
-            shifted = f"word >> {self.translator.names.constant(8 * size)}" if size else "word"
+            shifted = f"word >> {self.constant(8 * size)}" if size else "word"
             self.out(f"store{piece}(out, at + end + {at}{f' + {done}' if done else ''}, {shifted})")
             done += piece

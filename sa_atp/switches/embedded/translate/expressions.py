@@ -14,6 +14,9 @@ from typing import Any, Literal
 from sa_atp.switches.embedded import bits
 from sa_atp.switches.embedded.errors import PipelineError, Unsupported
 from sa_atp.switches.embedded.program import WORD_BITS, Field, Header, Program, number, words_of
+from sa_atp.switches.embedded.translate.layout import layout
+from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.usage import analyse
 
 Kind = Literal["unsigned", "signed", "bool", "constant", "wide"]
 ARITHMETIC = {"+": "+", "-": "-", "*": "*", "&": "&", "|": "|", "^": "^"}
@@ -79,12 +82,16 @@ class PythonNames:
 
 
 class Translator:
-    """The program, its Python names, and values as source, for all parts of the translation."""
+    """The program, its Python names, the source under construction, and values as source, for all parts."""
 
     def __init__(self, program: Program, *, shared: bool = False) -> None:
         self.program = program
         self.shared = shared  # several cores run the program at the same time, see `block_locks`
         self.names = PythonNames()
+        self.constant = self.names.constant
+        self.usage = analyse(program)
+        self.layout = layout(program, {r.name: self.names.of("register", r.name) for r in program.registers})
+        self.out = Source()
         self.where = ""  # the place in the program, for messages
         self.loop: dict[str, str] = {}  # in a rerolled loop: the index, as source, into each vector header
         self.from_packet: set[str] = set()  # in a rerolled loop: the vector headers that it reads in the packet
@@ -135,9 +142,9 @@ class Translator:
         index = self.unsigned(self.expression(node["index"], where, parameters))
         stack, name = node["value"]
         values = self._fields_of_stack(stack, name, where)
-        code = "i64(0)" if values[0].kind == "signed" else self.names.constant(0)
+        code = "i64(0)" if values[0].kind == "signed" else self.constant(0)
         for i, value in enumerate(values):
-            code = f"({value.code} if {index} == {self.names.constant(i)} else {code})"
+            code = f"({value.code} if {index} == {self.constant(i)} else {code})"
         return Value(code, values[0].kind, values[0].bits)
 
     def _fields_of_stack(self, stack: str, name: str, where: str) -> list[Value]:
@@ -155,9 +162,7 @@ class Translator:
 
     def read_field(self, header: str, name: str, where: str) -> Value:
         if name == "$valid$":
-            return Value(
-                f"({self.names.constant(1)} if {self.valid(header)} else {self.names.constant(0)})", "unsigned", 1
-            )
+            return Value(f"({self.constant(1)} if {self.valid(header)} else {self.constant(0)})", "unsigned", 1)
         instance, field = self.program.field(header, name, where)
         if field.is_varbit:
             raise Unsupported(f"reading a varbit ({header}.{name})", where)
@@ -191,25 +196,25 @@ class Translator:
         if bits <= WORD_BITS:
             return [self.cut(value, bits, signed=False)]
         if value.kind == "wide" and value.bits <= bits:
-            return [self.names.constant(0)] * (len(words_of(bits)) - len(value.words)) + list(value.words)
+            return [self.constant(0)] * (len(words_of(bits)) - len(value.words)) + list(value.words)
         if value.kind == "constant":
-            return [self.names.constant(value.constant >> low & (1 << n) - 1) for low, n in words_of(bits)]
+            return [self.constant(value.constant >> low & (1 << n) - 1) for low, n in words_of(bits)]
         if (
             value.kind == "unsigned"
             and not value.may_be_negative
             and (value.bits < WORD_BITS or value.code.isidentifier())
         ):
-            return [self.names.constant(0)] * (len(words_of(bits)) - 1) + [value.code]
+            return [self.constant(0)] * (len(words_of(bits)) - 1) + [value.code]
         raise Unsupported(f"arithmetic of {bits} bits", where)
 
     def part(self, value: Value, first: int, bits: int) -> str:
         """At most a word of bits of a wide value, from bit `first` on."""
         lowest_first = value.words[::-1]
         word, shift = divmod(first, WORD_BITS)
-        code = f"({lowest_first[word]} >> {self.names.constant(shift)})" if shift else lowest_first[word]
+        code = f"({lowest_first[word]} >> {self.constant(shift)})" if shift else lowest_first[word]
         if shift and shift + bits > WORD_BITS and word + 1 < len(lowest_first):
-            code = f"({code} | ({lowest_first[word + 1]} << {self.names.constant(WORD_BITS - shift)}))"
-        return code if bits == WORD_BITS else f"({code} & {self.names.constant((1 << bits) - 1)})"
+            code = f"({code} | ({lowest_first[word + 1]} << {self.constant(WORD_BITS - shift)}))"
+        return code if bits == WORD_BITS else f"({code} & {self.constant((1 << bits) - 1)})"
 
     def _wide(self, op: str, left: Value, right: Value, where: str) -> Value:
         """The operations on wide values: bitwise operations, right shifts by a constant, equality."""
@@ -235,7 +240,7 @@ class Translator:
         if value.kind == "wide":
             raise Unsupported(f"arithmetic of {value.bits} bits", self.where)
         if value.kind == "constant":
-            return self.names.constant(value.constant)
+            return self.constant(value.constant)
         if value.kind == "signed":
             return f"u64({value.code})"
         if value.kind == "bool":
@@ -268,13 +273,13 @@ class Translator:
                 return f"i64({(value.constant + half) % (2 * half) - half})"
             return f"sign_extend({self.unsigned(value)}, {bits})"
         if value.kind == "constant":
-            return self.names.constant(value.constant & ((1 << bits) - 1))
+            return self.constant(value.constant & ((1 << bits) - 1))
         code = self.unsigned(value)
         if bits >= 64:
             return code if code.isidentifier() else f"u64({code})"
         if value.kind == "unsigned" and value.bits <= bits and not value.may_be_negative:
             return code
-        return f"({code} & {self.names.constant((1 << bits) - 1)})"
+        return f"({code} & {self.constant((1 << bits) - 1)})"
 
     def expression(self, node: Mapping[str, Any] | None, where: str, parameters: tuple[Value, ...] = ()) -> Value:
         if node is None:
@@ -316,16 +321,16 @@ class Translator:
             return Value(f"({' or '.join(self.valid(name) for name in members)})", "bool", 1)
         if op in ("last_stack_index", "size_stack"):
             following = f"u64({self.next_of(node['right']['value'])})"
-            one = self.names.constant(1)
+            one = self.constant(1)
             return Value(f"({following} - {one})" if op == "last_stack_index" else following, "unsigned", 64)
         if op == "not":
             return Value(f"(not {self.boolean(operand('right'))})", "bool", 1)
         if op in ("and", "or"):
             return Value(f"({self.boolean(operand('left'))} {op} {self.boolean(operand('right'))})", "bool", 1)
         if op == "d2b":
-            return Value(f"({self.unsigned(operand('right'))} != {self.names.constant(0)})", "bool", 1)
+            return Value(f"({self.unsigned(operand('right'))} != {self.constant(0)})", "bool", 1)
         if op == "b2d":
-            code = f"({self.names.constant(1)} if {self.boolean(operand('right'))} else {self.names.constant(0)})"
+            code = f"({self.constant(1)} if {self.boolean(operand('right'))} else {self.constant(0)})"
             return Value(code, "unsigned", 1)
         if op in (*COMPARISON, *ARITHMETIC, "<<", ">>"):
             if node["left"]["type"].startswith("header"):

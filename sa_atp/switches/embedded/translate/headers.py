@@ -9,18 +9,10 @@ from typing import Any
 
 from sa_atp.switches.embedded.errors import Unsupported
 from sa_atp.switches.embedded.program import Header
-from sa_atp.switches.embedded.translate.expressions import Translator
-from sa_atp.switches.embedded.translate.source import Source
-from sa_atp.switches.embedded.translate.usage import Usage
+from sa_atp.switches.embedded.translate.part import Part
 
 
-class Headers:
-    def __init__(self, translator: Translator, usage: Usage, out: Source) -> None:
-        self.translator = translator
-        self.program = translator.program
-        self.usage = usage
-        self.out = out
-
+class Headers(Part):
     # --- names --------------------------------------------------------------------------------------------------------
 
     def size(self, header: Header) -> str:
@@ -68,7 +60,7 @@ class Headers:
                 return
             for field in header.fields:
                 for variable in self.translator.variables(header, field) if not field.is_varbit else ():
-                    zero = "i64(0)" if field.signed else self.translator.names.constant(0)
+                    zero = "i64(0)" if field.signed else self.constant(0)
                     self.out(f"{variable} = {zero}")
 
     def set_invalid(self, header: Header) -> None:

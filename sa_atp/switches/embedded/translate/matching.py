@@ -5,24 +5,19 @@ from collections.abc import Mapping, Sequence
 from sa_atp.switches.embedded.errors import PipelineError
 from sa_atp.switches.embedded.program import Control, KeyField, Table, words_of
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
-from sa_atp.switches.embedded.translate.layout import MemoryLayout, TableLayout
-from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.layout import TableLayout
+from sa_atp.switches.embedded.translate.part import Part, topological
 from sa_atp.switches.embedded.translate.statements import Statements
-from sa_atp.switches.embedded.translate.usage import Usage, asked_for
+from sa_atp.switches.embedded.translate.usage import asked_for
 
 # Odd constants of the multiplicative hash; the runtime fills tables with the same one.
 HASH_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)
 
 
-class Matching:
-    def __init__(
-        self, translator: Translator, usage: Usage, layout: MemoryLayout, statements: Statements, out: Source
-    ) -> None:
-        self.translator = translator
-        self.usage = usage
-        self.layout = layout
+class Matching(Part):
+    def __init__(self, translator: Translator, statements: Statements) -> None:
+        super().__init__(translator)
         self.statements = statements
-        self.out = out
         self.valid: frozenset[str] = frozenset()  # headers that are valid at the node that is being written
 
     # --- look-up functions ------------------------------------------------------------------------------------------
@@ -47,19 +42,18 @@ class Matching:
     def _exact_function(self, layout: TableLayout) -> None:
         """Writes a look-up by open addressing: row 0 is for misses, rows 1 to 2**k are the hash table."""
         words = [f"word{i}" for i in range(len(layout.words))]
-        constant = self.translator.names.constant
         self.out("@inner")
         with self.out.block(f"def {self._function(layout)}(rows, {', '.join(words)}):"):
-            self.out("last = u64(rows.shape[0]) - " + constant(2))
-            terms = [f"{w} * {constant(HASH_MULTIPLIERS[i % 4])}" for i, w in enumerate(words)]
+            self.out("last = u64(rows.shape[0]) - " + self.constant(2))
+            terms = [f"{w} * {self.constant(HASH_MULTIPLIERS[i % 4])}" for i, w in enumerate(words)]
             self.out(f"hashed = u64({' ^ '.join(terms)})")
-            self.out(f"at = (hashed ^ (hashed >> {constant(29)})) & last")
-            with self.out.block(f"while rows[at + {constant(1)}, 0] != {constant(0)}:"):
-                tests = [f"u64(rows[at + {constant(1)}, {i + 1}]) == {w}" for i, w in enumerate(words)]
+            self.out(f"at = (hashed ^ (hashed >> {self.constant(29)})) & last")
+            with self.out.block(f"while rows[at + {self.constant(1)}, 0] != {self.constant(0)}:"):
+                tests = [f"u64(rows[at + {self.constant(1)}, {i + 1}]) == {w}" for i, w in enumerate(words)]
                 with self.out.block(f"if {' and '.join(tests)}:"):
-                    self.out(f"return at + {constant(1)}")
-                self.out(f"at = (at + {constant(1)}) & last")
-            self.out(f"return {constant(0)}")
+                    self.out(f"return at + {self.constant(1)}")
+                self.out(f"at = (at + {self.constant(1)}) & last")
+            self.out(f"return {self.constant(0)}")
         self.out()
 
     def _scan_function(self, layout: TableLayout) -> None:
@@ -77,7 +71,7 @@ class Matching:
                         tests.append(f"({word} & {second}) == {first}")
                 with self.out.block(f"if {' and '.join(tests)}:"):
                     self.out("return u64(row)")
-            self.out(f"return {self.translator.names.constant(0)}")
+            self.out(f"return {self.constant(0)}")
         self.out()
 
     # --- control graphs -----------------------------------------------------------------------------------------------
@@ -86,7 +80,9 @@ class Matching:
         """Writes nodes in topological order, each guarded by the number of the node to enter next; 0 is the end."""
         if control.first is None:
             return
-        order = self._topological(control)
+        order, loop_at = topological(control.first, lambda name: self._following(control, name))
+        if loop_at is not None:
+            raise PipelineError(f"{control.name}: the control flow has a loop at {loop_at}")
         numbers: dict[str | None, int] = {name: i + 1 for i, name in enumerate(order)}
         numbers[None] = 0
         self.out("leaving = False")
@@ -111,51 +107,30 @@ class Matching:
         valid: dict[str, frozenset[str]] = {control.first: frozenset()}
         for name in order:
             here = valid[name]
+            following = [(node, here) for node in self._following(control, name)]
             if name in control.conditionals:
                 conditional = control.conditionals[name]
                 asked = here.union(asked_for(conditional.expression)) - self.usage.removed
-                following = [(conditional.true_next, asked), (conditional.false_next, here)]
-            else:
-                table = control.tables[name]
-                following = [(node, here) for node in table.next_hit or table.next_by_action.values()]
+                following[0] = (conditional.true_next, asked)
             for node, headers in following:
                 if node is not None:
                     valid[node] = valid.get(node, headers) & headers
         return valid
 
-    def _topological(self, control: Control) -> list[str]:
-        order: list[str] = []
-        visiting: set[str] = set()
-
-        def successors(name: str) -> Sequence[str | None]:
-            if name in control.conditionals:
-                c = control.conditionals[name]
-                return (c.true_next, c.false_next)
-            if name not in control.tables:
-                raise PipelineError(f"{control.name}: there is no node {name}")
-            t = control.tables[name]
-            return t.next_hit if t.next_hit else tuple(t.next_by_action.values())
-
-        def visit(name: str) -> None:
-            if name in order:
-                return
-            if name in visiting:
-                raise PipelineError(f"{control.name}: the control flow has a loop at {name}")
-            visiting.add(name)
-            for following in successors(name):
-                if following is not None:
-                    visit(following)
-            order.append(name)
-
-        assert control.first is not None
-        visit(control.first)
-        return order[::-1]
+    def _following(self, control: Control, name: str) -> Sequence[str | None]:
+        if name in control.conditionals:
+            conditional = control.conditionals[name]
+            return (conditional.true_next, conditional.false_next)
+        if name not in control.tables:
+            raise PipelineError(f"{control.name}: there is no node {name}")
+        table = control.tables[name]
+        return table.next_hit or tuple(table.next_by_action.values())
 
     def _table(self, table: Table, numbers: dict[str | None, int]) -> None:
         layout = self.layout.tables[table.name]
         if layout.kind == "none" and table.default_const:
             # a bare statement of the program, or a table that cannot have entries: only one action is possible
-            action = self.translator.program.actions[table.default_action]
+            action = self.program.actions[table.default_action]
             parameters = [Value(str(d), "constant", max(d.bit_length(), 1), d < 0, d) for d in table.default_data]
             self.statements.action(action, parameters)
             self._leave(self._next(table, table.default_action, numbers, hit=False), action)
@@ -164,12 +139,12 @@ class Matching:
         self.out(f"row = {self._find(layout)}")
         if table.with_counters:
             self._count(layout)
-        hit = f"row != {self.translator.names.constant(0)}"
+        hit = f"row != {self.constant(0)}"
         self.out(f"chosen = {array}[row, {layout.result}]")
         keyword = "if"
         for action_id in sorted({*table.action_ids, table.default_action}):
-            action = self.translator.program.actions[action_id]
-            with self.out.block(f"{keyword} chosen == {self.translator.names.constant(action_id)}:  # {action.name}"):
+            action = self.program.actions[action_id]
+            with self.out.block(f"{keyword} chosen == {self.constant(action_id)}:  # {action.name}"):
                 parameters = []
                 column = layout.result
                 for name, bits in action.parameters:
@@ -206,8 +181,7 @@ class Matching:
     def _find(self, layout: TableLayout) -> str:
         table = layout.table
         if layout.kind == "none":
-            return self.translator.names.constant(0)
-        constant = self.translator.names.constant
+            return self.constant(0)
         parts: list[dict[int, str]] = []  # for each key field its words, by their lowest bit
         for key in table.key:
             value = self.translator.read_field(key.header, key.field, f"key of table {table.name}")
@@ -216,16 +190,17 @@ class Matching:
             for (low, bits), word in zip(words_of(key.bits), words, strict=True):
                 part = self._where_valid(key, word)
                 mask = key.mask >> low & (1 << bits) - 1
-                parts[-1][low] = f"({part} & {constant(mask)})" if key.is_masked else part
+                parts[-1][low] = f"({part} & {self.constant(mask)})" if key.is_masked else part
         if layout.kind == "direct":
             code, shift = [], 0
             for key, (part,) in zip(reversed(table.key), (p.values() for p in reversed(parts)), strict=True):
-                code.append(f"({part} << {constant(shift)})" if shift else part)
+                code.append(f"({part} << {self.constant(shift)})" if shift else part)
                 shift += key.bits
             return f"u64({self.index(layout)}[{' | '.join(code)}])"
         words = [
             " | ".join(
-                f"({parts[p.field][p.low]} << {constant(p.shift)})" if p.shift else parts[p.field][p.low] for p in word
+                f"({parts[p.field][p.low]} << {self.constant(p.shift)})" if p.shift else parts[p.field][p.low]
+                for p in word
             )
             for word in layout.words
         ]
@@ -236,19 +211,18 @@ class Matching:
 
         Its variable can be another value only if the program has written it, or has made the header invalid.
         """
-        program = self.translator.program
+        program = self.program
         header, name = program.aliases.get((key.header, key.field), (key.header, key.field))
         if name == "$valid$" or program.headers[header].metadata:
             return code
         if header in self.valid or not (header in self.usage.removed or (header, name) in self.usage.written):
             return code
-        return f"({code} if {self.translator.valid(header)} else {self.translator.names.constant(0)})"
+        return f"({code} if {self.translator.valid(header)} else {self.constant(0)})"
 
     def _count(self, layout: TableLayout) -> None:
         """Writes the direct counter of the entry that was hit."""
         array = self.translator.names.of("entries_counter", layout.table.name)
-        constant = self.translator.names.constant
-        with self.out.block(f"if row != {constant(0)}:"):
+        with self.out.block(f"if row != {self.constant(0)}:"):
             self.out(f"entry = {self.array(layout)}[row, {layout.entry_column}]")
-            self.out(f"{array}[entry, 0] += {constant(1)}")
+            self.out(f"{array}[entry, 0] += {self.constant(1)}")
             self.out(f"{array}[entry, 1] += u64(length)")

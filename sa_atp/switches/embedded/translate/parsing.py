@@ -8,23 +8,18 @@ from sa_atp.switches.embedded.errors import PipelineError, Unsupported
 from sa_atp.switches.embedded.program import Header, ParserState, words_of
 from sa_atp.switches.embedded.translate.deparsing import Deparsing
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
-from sa_atp.switches.embedded.translate.headers import Headers
-from sa_atp.switches.embedded.translate.source import Source
+from sa_atp.switches.embedded.translate.part import Part, topological
 from sa_atp.switches.embedded.translate.statements import Statements
 
 MOST_TURNS = 10_000  # of a parser with a loop: beyond that it never ends, and BMv2 would never send the packet
 
 
-class Parsing:
-    def __init__(
-        self, translator: Translator, packets: Deparsing, headers: Headers, statements: Statements, out: Source
-    ) -> None:
-        self.translator = translator
-        self.program = translator.program
+class Parsing(Part):
+    def __init__(self, translator: Translator, packets: Deparsing, statements: Statements) -> None:
+        super().__init__(translator)
         self.packets = packets
-        self.headers = headers
+        self.headers = packets.headers
         self.statements = statements
-        self.out = out
 
     def parser(self) -> None:
         """Writes the states, each guarded by the number of the state to enter next; 0 is the end.
@@ -51,23 +46,11 @@ class Parsing:
 
     def _order(self) -> tuple[list[str], bool]:
         """The states in topological order, and whether there is a loop."""
-        order: list[str] = []
-        visiting: set[str] = set()
-        loops = False
-
-        def visit(name: str) -> None:
-            nonlocal loops
-            if name in visiting:
-                loops = loops or name not in order
-                return
-            visiting.add(name)
-            for transition in self.program.states[name].transitions:
-                if transition.next_state is not None:
-                    visit(transition.next_state)
-            order.append(name)
-
-        visit(self.program.first_state)
-        return order[::-1], loops
+        states = self.program.states
+        order, loop_at = topological(
+            self.program.first_state, lambda name: [each.next_state for each in states[name].transitions]
+        )
+        return order, loop_at is not None
 
     # --- one state ----------------------------------------------------------------------------------------------------
 
@@ -131,10 +114,9 @@ class Parsing:
 
     def _whole_bytes(self, amount: Mapping[str, Any], where: str) -> tuple[str, str]:
         """Writes the conversion of a number of bits to `skipped` bytes. Returns: the error if it is not whole bytes."""
-        constant = self.translator.names.constant
         self.out(f"bits = {self.translator.unsigned(self.translator.expression(amount, where))}")
-        self.out(f"skipped = i64(bits >> {constant(3)})")
-        return f"bits & {constant(7)} != {constant(0)}", "ParserInvalidArgument"
+        self.out(f"skipped = i64(bits >> {self.constant(3)})")
+        return f"bits & {self.constant(7)} != {self.constant(0)}", "ParserInvalidArgument"
 
     @contextmanager
     def _verify(self, parameters: Sequence[Mapping[str, Any]], where: str) -> Iterator[None]:
@@ -223,11 +205,10 @@ class Parsing:
         if size > 8:
             raise Unsupported(f"a field of {bits} bits across 9 bytes", where)
         code = self._load(f"{base} + {first}" if first else base, size)
-        constant = self.translator.names.constant
         if spare:
-            code = f"({code} >> {constant(spare)})"
+            code = f"({code} >> {self.constant(spare)})"
         if bits < 8 * size - spare:
-            code = f"({code} & {constant((1 << bits) - 1)})"
+            code = f"({code} & {self.constant((1 << bits) - 1)})"
         return code
 
     def _load(self, at: str, size: int) -> str:
@@ -236,7 +217,7 @@ class Parsing:
         high = 4 if size > 4 else 2
         low = size - high
         low_code = self._load(f"{at} + {high}", low)
-        return f"((load{high}(packets, start + {at}) << {self.translator.names.constant(8 * low)}) | {low_code})"
+        return f"((load{high}(packets, start + {at}) << {self.constant(8 * low)}) | {low_code})"
 
     # --- transitions --------------------------------------------------------------------------------------------------
 
@@ -283,23 +264,22 @@ class Parsing:
         """Comparisons of each key with its part of a transition's value, in which each key is padded to whole bytes."""
         tests = []
         shift = sum((bits + 7) // 8 * 8 for bits in widths)
-        constant = self.translator.names.constant
         for i, bits in enumerate(widths):
             shift -= (bits + 7) // 8 * 8
             full = (1 << bits) - 1
             m = full if mask is None else (mask >> shift) & full
             v = (value >> shift) & full
             if m == full:
-                tests.append(f"key{i} == {constant(v)}")
+                tests.append(f"key{i} == {self.constant(v)}")
             elif m:
-                tests.append(f"(key{i} & {constant(m)}) == {constant(v & m)}")
+                tests.append(f"(key{i} & {self.constant(m)}) == {self.constant(v & m)}")
         return tests
 
     def _fail(self, error: str) -> None:
         code = self.program.errors.get(error)
         if code is None:
             raise PipelineError(f"the program does not list the error {error}")
-        self._set_error(self.translator.names.constant(code))
+        self._set_error(self.constant(code))
 
     def _set_error(self, code: str) -> None:
         header, field = self.program.field("standard_metadata", "parser_error", "parser")

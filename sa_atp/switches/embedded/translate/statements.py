@@ -9,10 +9,10 @@ from sa_atp.switches.embedded.errors import PipelineError, Unsupported
 from sa_atp.switches.embedded.program import WORD_BITS, Action, Header
 from sa_atp.switches.embedded.translate.expressions import Translator, Value
 from sa_atp.switches.embedded.translate.headers import Headers
-from sa_atp.switches.embedded.translate.layout import MemoryLayout, RegisterPlace
+from sa_atp.switches.embedded.translate.layout import RegisterPlace
+from sa_atp.switches.embedded.translate.part import Part
 from sa_atp.switches.embedded.translate.reroll import Families, FamilyMember, Loop, member_of, reroll
-from sa_atp.switches.embedded.translate.source import Source
-from sa_atp.switches.embedded.translate.usage import WRITES_FIRST, Usage, references
+from sa_atp.switches.embedded.translate.usage import WRITES_FIRST, references
 
 DROP_PORT = 511  # simple_switch's default
 
@@ -28,16 +28,13 @@ UNSUPPORTED = {
 }
 
 
-class Statements:
+class Statements(Part):
     """Writes the bodies of a program's actions; `parameters` and `where` are those of the present action."""
 
-    def __init__(self, translator: Translator, usage: Usage, layout: MemoryLayout, out: Source) -> None:
-        self.translator = translator
-        self.usage = usage
-        self.layout = layout
-        self.out = out
-        self.headers = Headers(translator, usage, out)
-        self.families = _families(translator, layout)
+    def __init__(self, translator: Translator) -> None:
+        super().__init__(translator)
+        self.headers = Headers(translator)
+        self.families = _families(translator)
         self.parameters: tuple[Value, ...] = ()
         self.where = ""
 
@@ -90,7 +87,7 @@ class Statements:
                     code = (
                         condition.code
                         if condition.kind == "bool"
-                        else f"{self.translator.unsigned(condition)} != {self.translator.names.constant(0)}"
+                        else f"{self.translator.unsigned(condition)} != {self.constant(0)}"
                     )
                     with self.out.block(f"if not ({code}):"):
                         self._jump(target, end)
@@ -161,9 +158,7 @@ class Statements:
         for primitive in body:
             if primitive["op"] in ("register_read", "register_write"):
                 place = self.layout.registers[_register_of(primitive)]
-                return (
-                    f"if {self._index(_index_of(primitive))} < {self.translator.names.constant(place.register.size)}:"
-                )
+                return f"if {self._index(_index_of(primitive))} < {self.constant(place.register.size)}:"
         return "if True:"
 
     # --- single statements --------------------------------------------------------------------------------------------
@@ -185,13 +180,13 @@ class Statements:
         if target["type"] == "element":
             stack, name = target["value"]
             self.out(f"place = {self._index(target['index'])}")
-            for i, member in enumerate(self.translator.program.stacks[stack]):
-                with self.out.block(f"{'elif' if i else 'if'} place == {self.translator.names.constant(i)}:"):
+            for i, member in enumerate(self.program.stacks[stack]):
+                with self.out.block(f"{'elif' if i else 'if'} place == {self.constant(i)}:"):
                     self.assign({"type": "field", "value": [member, name]}, value)
             return
         if target["type"] != "field":
             raise Unsupported(f"assignment to a {target['type']}", self.where)
-        header, field = self.translator.program.field(target["value"][0], target["value"][1], self.where)
+        header, field = self.program.field(target["value"][0], target["value"][1], self.where)
         if field.bits > WORD_BITS:
             words = self.translator.words(value, field.bits, self.where)
             self.out(f"{', '.join(self.translator.variables(header, field))} = {', '.join(words)}")  # all at once
@@ -216,12 +211,12 @@ class Statements:
         self.headers.assign_stack(target, source, self.where)
 
     def _do_assign_union(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-        program = self.translator.program
+        program = self.program
         for to, origin in zip(program.unions[target["value"]], program.unions[source["value"]], strict=True):
             self.headers.assign(program.headers[to], program.headers[origin], self.where)
 
     def _do_assign_vl(self, target: Mapping[str, Any], source: Mapping[str, Any]) -> None:
-        to, origin = (self.translator.program.headers[node["value"][0]] for node in (target, source))
+        to, origin = (self.program.headers[node["value"][0]] for node in (target, source))
         self.out(f"{self.translator.varbit_at(to)} = {self.translator.varbit_at(origin)}")
         self.out(f"{self.translator.varbit_bytes(to)} = {self.translator.varbit_bytes(origin)}")
 
@@ -246,13 +241,13 @@ class Statements:
     def _header(self, node: Mapping[str, Any]) -> Header:
         if node["type"] != "header":
             raise Unsupported(f"validity of a {node['type']}", self.where)
-        return self.translator.program.headers[node["value"]]
+        return self.program.headers[node["value"]]
 
     def _do_mark_to_drop(self, *_: Any) -> None:
         standard = "standard_metadata"
         for name, value in (("egress_spec", DROP_PORT), ("mcast_grp", 0)):
-            header, field = self.translator.program.field(standard, name, self.where)
-            self.out(f"{self.translator.variable(header, field)} = {self.translator.names.constant(value)}")
+            header, field = self.program.field(standard, name, self.where)
+            self.out(f"{self.translator.variable(header, field)} = {self.constant(value)}")
 
     _do_drop = _do_mark_to_drop
 
@@ -282,8 +277,7 @@ class Statements:
     def _hold(self, at: str) -> None:
         """Writes the lock of the cells at this index, until another index needs one (see `block_locks`)."""
         if self.translator.shared:
-            constant = self.translator.names.constant
-            self.out(f"block = ({at} >> {constant(BLOCK_BITS)}) & {constant(BLOCKS - 1)}")
+            self.out(f"block = ({at} >> {self.constant(BLOCK_BITS)}) & {self.constant(BLOCKS - 1)}")
             with self.out.block("if block != held:"):
                 self.out("held = hold(holds, block, held)")
 
@@ -292,13 +286,13 @@ class Statements:
         if self.translator.loop:
             return nullcontext()
         self._hold(at)
-        return self.out.block(f"if {at} < {self.translator.names.constant(place.register.size)}:")
+        return self.out.block(f"if {at} < {self.constant(place.register.size)}:")
 
     def _do_count(self, counter: Mapping[str, Any], index: Mapping[str, Any]) -> None:
         at = self._index(index)
         array = self.translator.names.of("counter", counter["value"])
         with self.out.block(f"if {at} < u64(len({array})):"):
-            self.out(f"{array}[{at}, 0] += {self.translator.names.constant(1)}")
+            self.out(f"{array}[{at}, 0] += {self.constant(1)}")
             self.out(f"{array}[{at}, 1] += u64(length)")
 
     def _do_modify_field_with_hash_based_offset(
@@ -310,11 +304,10 @@ class Statements:
     ) -> None:
         from sa_atp.switches.embedded.translate.checksums import hash_of
 
-        names = self.translator.names
-        code = hash_of(self.translator, self.out, self.translator.program.calculations[calculation["value"]])
+        code = hash_of(self.translator, self.program.calculations[calculation["value"]])
         low = self.translator.unsigned(self.value(base))
         count = self.translator.unsigned(self.value(size))
-        zero, one = names.constant(0), names.constant(1)
+        zero, one = self.constant(0), self.constant(1)
         self.out(f"modulus = {count}")
         self.out(f"modulus = modulus if modulus != {zero} else {one}")  # as simple_switch reads it
         self.assign(target, Value(f"({low} + {code} % modulus)", "unsigned", 64))
@@ -337,12 +330,12 @@ class Statements:
         return self.translator.unsigned(self.value(node))
 
 
-def _families(translator: Translator, layout: MemoryLayout) -> Families:
+def _families(translator: Translator) -> Families:
     families: dict[tuple[str, str], FamilyMember] = {}
-    for name in layout.vectors:
+    for name in translator.layout.vectors:
         for i, field in enumerate(translator.program.headers[name].fields):
             families[("field", f"{name}.{field.name}")] = FamilyMember(name, i)
-    for register, place in layout.registers.items():
+    for register, place in translator.layout.registers.items():
         if place.column is not None:
             families[("register", register)] = FamilyMember(place.array, place.column)
     return families
