@@ -136,20 +136,22 @@ SCATTERED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "wanted",
-    [FLAT, LEAF, SPINE, LOOPED, HOSTS, *SCATTERED],
-    ids=[
-        "flat",
-        "leaf",
-        "spine",
-        "with its own copies",
-        "leaves on hosts",
-        "scattered",
-        "... at a leaf",
-        "... by leaves",
-    ],
-)
+KINDS = [
+    pytest.param(wanted, id=name)
+    for name, wanted in (
+        ("flat", FLAT),
+        ("leaf", LEAF),
+        ("spine", SPINE),
+        ("with its own copies", LOOPED),
+        ("leaves on hosts", HOSTS),
+        ("scattered", SCATTERED[0]),
+        ("... at a leaf", SCATTERED[1]),
+        ("... by leaves", SCATTERED[2]),
+    )
+]
+
+
+@pytest.mark.parametrize("wanted", KINDS)
 def test_a_job_comes_back_as_it_was_installed(writer: Writer, wanted: JobSpec) -> None:
     assert jobs.install(writer, wanted) > 5
     assert installed(writer) == [(wanted, ())]
@@ -465,60 +467,43 @@ def test_in_process_control_needs_neither_grpc_nor_protobuf() -> None:
 # --- specifications ---------------------------------------------------------------------------------------------------
 
 
-LOOPED = dataclasses.replace(FLAT, loop_port=68)
-
-
-@pytest.mark.parametrize(
-    "wanted",
-    [FLAT, LEAF, SPINE, LOOPED, SCATTERED[0]],
-    ids=["flat", "leaf", "spine", "with its own copies", "scattered"],
-)
+@pytest.mark.parametrize("wanted", KINDS)
 def test_a_spec_goes_through_json(wanted: JobSpec) -> None:
     assert jobspec.from_json(wanted.to_json()) == wanted
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("made", "changes", "message"),
     [
-        ({"job": 0}, "job 0: expected 1 to 255"),
-        ({"job": 256}, "job 256: expected 1 to 255"),
-        ({"epoch": -1}, "epoch -1: expected 0 to 255"),
-        ({"fan_in": 0}, r"fan_in 0: expected 1 to"),
-        ({"fan_in": 1 << 512}, r"fan_in \d+: expected 1 to \d+"),
-        ({"slot_count": 3}, "slot_count 3: expected a power of two"),
-        ({"slot_count": 1 << 17}, "slot_count 131072: expected 1 to 65536"),
-        ({"slot_base": 128}, "slot_base 128: expected a multiple of 256"),
-        ({"slot_base": 65536}, "slot_base 65536: expected 0 to 65280"),
-        ({"group": 0}, "group 0: expected 1 to 65535"),
-        ({"ttl_ticks": 0}, "ttl_ticks 0: expected 1 to"),
-        ({"level": "spine"}, "level 'spine': expected root or leaf"),
-        ({"members": ()}, "members: expected at least one"),
-        ({"members": (worker(1), worker(1, ip="1.2.3.4"))}, "rank 1 is given twice"),
-        ({"members": (worker(0), dataclasses.replace(worker(0), rank=1))}, "10.0.0.1:5000 is given twice"),
-        ({"members": (dataclasses.replace(worker(0), rank=-1),)}, "a rank is missing"),
-        ({"members": (worker(0), dataclasses.replace(SERVER, rank=1))}, "also that of a member"),
-        ({"leaf_ports": (511,)}, "leaf_ports 511: expected 0 to 510"),
-        ({"level": "leaf", "leaf_ports": (1,)}, r"leaf_ports \[1\]: only a root has leaves below it"),
+        (FLAT, {"job": 0}, "job 0: expected 1 to 255"),
+        (FLAT, {"job": 256}, "job 256: expected 1 to 255"),
+        (FLAT, {"epoch": -1}, "epoch -1: expected 0 to 255"),
+        (FLAT, {"fan_in": 0}, r"fan_in 0: expected 1 to"),
+        (FLAT, {"fan_in": 1 << 512}, r"fan_in \d+: expected 1 to \d+"),
+        (FLAT, {"slot_count": 3}, "slot_count 3: expected a power of two"),
+        (FLAT, {"slot_count": 1 << 17}, "slot_count 131072: expected 1 to 65536"),
+        (FLAT, {"slot_base": 128}, "slot_base 128: expected a multiple of 256"),
+        (FLAT, {"slot_base": 65536}, "slot_base 65536: expected 0 to 65280"),
+        (FLAT, {"group": 0}, "group 0: expected 1 to 65535"),
+        (FLAT, {"ttl_ticks": 0}, "ttl_ticks 0: expected 1 to"),
+        (FLAT, {"level": "spine"}, "level 'spine': expected root or leaf"),
+        (FLAT, {"members": ()}, "members: expected at least one"),
+        (FLAT, {"members": (worker(1), worker(1, ip="1.2.3.4"))}, "rank 1 is given twice"),
+        (FLAT, {"members": (worker(0), dataclasses.replace(worker(0), rank=1))}, "10.0.0.1:5000 is given twice"),
+        (FLAT, {"members": (dataclasses.replace(worker(0), rank=-1),)}, "a rank is missing"),
+        (FLAT, {"members": (worker(0), dataclasses.replace(SERVER, rank=1))}, "also that of a member"),
+        (FLAT, {"leaf_ports": (511,)}, "leaf_ports 511: expected 0 to 510"),
+        (FLAT, {"level": "leaf", "leaf_ports": (1,)}, r"leaf_ports \[1\]: only a root has leaves below it"),
+        (worker(0), {"ip": "10.0.0"}, "ip '10.0.0': expected an IPv4 address"),
+        (worker(0), {"mac": "02:00"}, "mac '02:00': expected six bytes"),
+        (worker(0), {"udp_port": 0}, "udp_port 0: expected 1 to 65535"),
+        (worker(0), {"switch_port": 511}, "switch_port 511: expected 0 to 510"),
+        (worker(0), {"rank": 999}, "rank 999: expected -1 to 998"),
     ],
 )
-def test_a_spec_is_checked_when_it_is_made(changes: dict[str, Any], message: str) -> None:
+def test_specs_and_members_are_checked_when_made(made: Any, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        dataclasses.replace(FLAT, **changes)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"ip": "10.0.0"}, "ip '10.0.0': expected an IPv4 address"),
-        ({"mac": "02:00"}, "mac '02:00': expected six bytes"),
-        ({"udp_port": 0}, "udp_port 0: expected 1 to 65535"),
-        ({"switch_port": 511}, "switch_port 511: expected 0 to 510"),
-        ({"rank": 999}, "rank 999: expected -1 to 998"),
-    ],
-)
-def test_a_member_is_checked_when_it_is_made(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        dataclasses.replace(worker(0), **changes)
+        dataclasses.replace(made, **changes)
 
 
 @pytest.mark.parametrize(

@@ -6,34 +6,18 @@ import grpc
 import pytest
 
 from sa_atp.switches.control.client import P4RuntimeClient
-from sa_atp.switches.control.errors import NotSupported, UpdateRefusedError
+from sa_atp.switches.control.errors import UpdateRefusedError
 from sa_atp.switches.p4runtime.entities import (
-    CounterData,
-    CounterEntry,
-    DirectCounterEntry,
     Exact,
     Lpm,
     MulticastGroup,
     Range,
-    RegisterEntry,
     Replica,
     TableEntry,
-    Ternary,
-    Update,
-    UpdateKind,
 )
 from sa_atp.switches.p4runtime.messages import any_pb2, p4runtime_pb2, status_pb2
 
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
-
-
-def refusal(client: P4RuntimeClient, kind: UpdateKind, entity: Any) -> tuple[str, str]:
-    """(code, reason) of an update that must fail."""
-    with pytest.raises((UpdateRefusedError, NotSupported)) as caught:
-        client.write([Update(kind, entity)])
-    if isinstance(caught.value, UpdateRefusedError):
-        return caught.value.refused[0].code, caught.value.refused[0].reason
-    return "UNIMPLEMENTED", str(caught.value)
 
 
 def bare_write(stub: Any, fill: Any, kind: int = p4runtime_pb2.Update.INSERT) -> tuple[int, str]:
@@ -78,99 +62,10 @@ def test_entries_of_every_match_kind_come_back(client: P4RuntimeClient) -> None:
     assert client.read(TableEntry(table="route", match={"dst": Lpm(0, 1)})) == []
 
 
-def test_const_tables_can_be_read(client: P4RuntimeClient) -> None:
+def test_const_tables_and_default_actions_can_be_read(client: P4RuntimeClient) -> None:
     ports = client.read(TableEntry(table="known_ports"))
     assert [e.params for e in ports if isinstance(e, TableEntry)] == [{"class": 70}, {"class": 80}]
-    first, second = client.read(TableEntry(table="classes"))
-    assert isinstance(first, TableEntry)
-    assert isinstance(second, TableEntry)
-    assert first.match == {"class": Ternary(70, 0xFF), "tos": Ternary(0, 0xFF)}
-    assert first.priority > second.priority > 0
-
-
-def test_default_actions(client: P4RuntimeClient) -> None:
-    def default(action: str = "", **params: int) -> TableEntry:
-        return TableEntry(table="route", is_default=True, action=action, params=params)
-
-    assert client.read(default()) == [default("drop")]
-    client.modify(default("forward", next_hop=1, port=2))
-    assert client.read(default()) == [default("forward", next_hop=1, port=2)]
-    client.modify(default())  # back to the program's
-    assert client.read(default()) == [default("drop")]
     assert len(client.read(TableEntry(is_default=True))) == 5
-
-
-@pytest.mark.parametrize(
-    ("kind", "entity", "code", "reason"),
-    [
-        (1, ROUTE, "ALREADY_EXISTS", "exists already"),
-        (2, TableEntry(table="route", match={"dst": Lpm(0, 1)}, action="drop"), "NOT_FOUND", "does not exist"),
-        (3, TableEntry(table="route", match={"dst": Lpm(0, 1)}), "NOT_FOUND", "does not exist"),
-        (1, TableEntry(table="nowhere"), "INVALID_ARGUMENT", "there is no table nowhere; the program has classes, "),
-        (1, TableEntry(table="route"), "INVALID_ARGUMENT", "the action is missing"),
-        (1, TableEntry(table="route", action="leap"), "INVALID_ARGUMENT", "no action leap; table route has NoAction, "),
-        (1, TableEntry(table="route", action="flood"), "INVALID_ARGUMENT", "takes group, not no parameters"),
-        (1, TableEntry(table="route", action="flood", params={"group": 1 << 16}), "OUT_OF_RANGE", "16 bits"),
-        (1, TableEntry(table="route", action="drop", priority=3), "INVALID_ARGUMENT", "no priorities"),
-        (1, TableEntry(table="route", action="NoAction"), "PERMISSION_DENIED", "only be the action of a default"),
-        (1, TableEntry(table="route", match={"dst": Lpm(0, 33)}, action="drop"), "INVALID_ARGUMENT", "0 to 32"),
-        (1, TableEntry(table="route", match={"dst": Lpm(1, 8)}, action="drop"), "INVALID_ARGUMENT", "does not cover"),
-        (1, TableEntry(table="route", match={"dst": Exact(1)}, action="drop"), "INVALID_ARGUMENT", "matches by lpm"),
-        (1, TableEntry(table="route", match={"src": Exact(1)}, action="drop"), "INVALID_ARGUMENT", "no match field"),
-        (1, TableEntry(table="copies", action="NoAction"), "INVALID_ARGUMENT", "copy is missing"),
-        (1, TableEntry(table="filter", action="drop"), "INVALID_ARGUMENT", "needs one from 1"),
-        (
-            1,
-            TableEntry(table="filter", match={"protocol": Range(5, 4)}, action="drop", priority=1),
-            "INVALID_ARGUMENT",
-            "the range 5..4 is empty",
-        ),
-        (
-            1,
-            TableEntry(table="filter", match={"src": Ternary(3, 2)}, action="drop", priority=1),
-            "INVALID_ARGUMENT",
-            "does not cover",
-        ),
-        (
-            1,
-            TableEntry(table="copies", match={"copy": Exact(1)}, action="NoAction", counts=CounterData()),
-            "INVALID_ARGUMENT",
-            "no direct counter",
-        ),
-        (1, TableEntry(table="known_ports", match={"port": Exact(1)}, action="NoAction"), "PERMISSION_DENIED", "part"),
-        (3, TableEntry(table="known_ports", match={"port": Exact(7)}), "PERMISSION_DENIED", "part of the program"),
-        (1, TableEntry(table="route", is_default=True, action="drop"), "INVALID_ARGUMENT", "use MODIFY"),
-        (3, TableEntry(table="route", is_default=True), "INVALID_ARGUMENT", "use MODIFY"),
-        (
-            2,
-            TableEntry(table="route", is_default=True, action="set_class", params={"class": 1}),
-            "PERMISSION_DENIED",
-            "only be the action of an entry",
-        ),
-        (2, TableEntry(table="filter", is_default=True, action="NoAction"), "PERMISSION_DENIED", "action is part"),
-        (2, TableEntry(table="route", is_default=True, action="drop", priority=1), "INVALID_ARGUMENT", "no priority"),
-        (1, MulticastGroup(group=0), "OUT_OF_RANGE", "1 to 65535"),
-        (2, MulticastGroup(group=8), "NOT_FOUND", "does not exist"),
-        (3, MulticastGroup(group=8), "NOT_FOUND", "does not exist"),
-        (1, MulticastGroup(group=8, replicas=frozenset({Replica(511, 0)})), "INVALID_ARGUMENT", "out of range"),
-        (1, CounterEntry(counter="arrived", index=1), "INVALID_ARGUMENT", "only MODIFY"),
-        (2, CounterEntry(counter="arrived", index=512), "OUT_OF_RANGE", "expected 0 to 511"),
-        (2, CounterEntry(), "INVALID_ARGUMENT", "must name one counter"),
-        (2, DirectCounterEntry(entry=TableEntry(table="copies")), "INVALID_ARGUMENT", "no direct counter"),
-        (2, DirectCounterEntry(entry=TableEntry(table="route", is_default=True)), "UNIMPLEMENTED", "does not count"),
-        (2, RegisterEntry(register="balance", index=16, value=1), "OUT_OF_RANGE", "expected 0 to 15"),
-        (2, RegisterEntry(register="balance", index=1, value=40000), "OUT_OF_RANGE", "16 bits"),
-        (2, RegisterEntry(register="last_source", index=1, value=1 << 48), "OUT_OF_RANGE", "48 bits"),
-        (3, RegisterEntry(register="balance", index=1), "INVALID_ARGUMENT", "only MODIFY"),
-    ],
-    ids=lambda value: str(value) if not isinstance(value, int | str) else None,
-)  # fmt: skip
-def test_refusals_and_their_reasons(client: P4RuntimeClient, kind: int, entity: Any, code: str, reason: str) -> None:
-    client.insert(ROUTE)
-    before = client.read(TableEntry(), MulticastGroup())
-    found, said = refusal(client, UpdateKind(kind), entity)
-    assert (found, reason in said) == (code, True), said
-    assert client.read(TableEntry(), MulticastGroup()) == before
 
 
 def test_a_full_table_says_so(client: P4RuntimeClient) -> None:
@@ -180,26 +75,6 @@ def test_a_full_table_says_so(client: P4RuntimeClient) -> None:
     assert [(r.index, r.code) for r in caught.value.refused] == [(4, "RESOURCE_EXHAUSTED")]
     client.delete(entries[0])
     client.insert(entries[4])
-
-
-def test_one_refused_update_does_not_stop_the_others(client: P4RuntimeClient) -> None:
-    unknown = TableEntry(table="nowhere", action="drop")  # does not even leave the client
-    others = [TableEntry(table="route", match={"dst": Lpm(i << 24, 8)}, action="drop") for i in range(1, 4)]
-    with pytest.raises(UpdateRefusedError, match="2 of 6 updates refused; the first: INSERT nowhere") as caught:
-        client.insert(unknown, others[0], ROUTE, ROUTE, *others[1:])
-    assert [(r.index, r.code) for r in caught.value.refused] == [(0, "INVALID_ARGUMENT"), (3, "ALREADY_EXISTS")]
-    assert len(client.read(TableEntry(table="route"))) == 4
-
-
-def test_writes_and_reads_of_many_entries_go_in_several_messages(client: P4RuntimeClient) -> None:
-    copies = [
-        TableEntry(table="copies", match={"copy": Exact(i)}, action="rewrite_source", params={"mac": i})
-        for i in range(1024)
-    ]
-    client.insert(*copies)
-    found = client.read(TableEntry(table="copies"))
-    assert len(found) == 1024
-    assert all(entry in found for entry in copies[::97])
 
 
 # --- byte strings and bare messages -----------------------------------------------------------------------------------

@@ -16,10 +16,6 @@ from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 from .conftest import DEVICE_ID, FILTER, ROUTE, program
 
 
-def test_the_api_version_is_that_of_bmv2(bare: P4RuntimeClient) -> None:
-    assert bare.api_version() == "1.3.0"
-
-
 def test_without_a_program_there_is_nothing_to_write_or_read(bare: P4RuntimeClient) -> None:
     for call in (bare.get_pipeline, lambda: bare.schema, lambda: bare.read(TableEntry())):
         with pytest.raises(NoPipeline, match="no program has been pushed"):

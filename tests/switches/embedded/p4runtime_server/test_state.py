@@ -84,13 +84,6 @@ def test_direct_counters_count_the_hits_of_an_entry(client: P4RuntimeClient, dev
     assert client.read(DirectCounterEntry(entry=key)) == [DirectCounterEntry(entry=key, counts=CounterData(1, 34))]
     everything = client.read(DirectCounterEntry(entry=TableEntry()))
     assert [str(e) for e in everything] == [f"counter of {ROUTE}", f"counter of {FILTER}"]
-    (with_counts,) = client.read(TableEntry(table="route", counts=CounterData()))
-    assert isinstance(with_counts, TableEntry)
-    assert with_counts.counts == CounterData(1, 34)
-    client.modify(DirectCounterEntry(entry=key, counts=CounterData(5, 6)))
-    assert client.read(DirectCounterEntry(entry=TableEntry(table="route"))) == [
-        DirectCounterEntry(entry=key, counts=CounterData(5, 6))
-    ]
     missing = TableEntry(table="route", match={"dst": Lpm(0, 1)})
     assert client.read(DirectCounterEntry(entry=TableEntry(table="filter")))[0] == DirectCounterEntry(
         entry=TableEntry(table="filter", match=FILTER.match, priority=10), counts=CounterData(None, 0)
