@@ -29,7 +29,7 @@ from sa_atp.switches.p4runtime.entities import Entity, MulticastGroup, RegisterE
 from sa_atp.switches.p4runtime.errors import Code, Refusal
 from sa_atp.switches.p4runtime.messages import p4info_pb2, p4runtime_pb2
 from sa_atp.switches.p4runtime.rpc import check_address
-from sa_atp.switches.p4runtime.schema import Schema, from_p4info
+from sa_atp.switches.p4runtime.schema import Schema, find, from_p4info
 
 UPDATES_A_WRITE = 500  # keeps a write far below gRPC's default limit of 4 MiB
 PUSH_TIMEOUT_S = 120.0  # a target may compile the program before it answers
@@ -317,9 +317,8 @@ class P4RuntimeClient:
         request = p4runtime_pb2.StreamMessageRequest()
         request.packet.payload = payload
         for name, value in metadata.items():
-            if name not in fields:
-                raise UserError(f"packet-out: there is no metadata {name}; it has {', '.join(fields) or 'none'}")
-            request.packet.metadata.add(metadata_id=fields[name].id, value=bytestrings.encode(value))
+            field = find("metadata", name, fields, "packet-out")
+            request.packet.metadata.add(metadata_id=field.id, value=bytestrings.encode(value))
         self._streaming().send(request)
 
     def packet_in(self, timeout_s: float | None = None) -> PacketIn:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.words import plural
 from sa_atp.protocol.packets import spec as wire
 from sa_atp.switches.control.errors import RefusedUpdate, UpdateRefusedError
 from sa_atp.switches.control.job_entries import (
@@ -20,6 +21,7 @@ from sa_atp.switches.control.job_entries import (
     same_effect,
     slots_of,
 )
+from sa_atp.switches.control.job_reading import InstalledJob, reconstruct
 from sa_atp.switches.control.jobspec import JobSpec
 from sa_atp.switches.control.writer import Writer
 from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
@@ -36,7 +38,9 @@ class JobTables:
         """Reads the entries. Raises: ControlError: the switch does not answer."""
         self._writer = writer
         self._words = BitmapWords.of(writer.schema)
-        self._slots = slots_of_switch(writer)
+        # the size of the smallest array of the slots' state
+        arrays = [register.size for register in writer.schema.registers if register.alias.endswith("slot_live")]
+        self._slots = min(arrays, default=wire.SLOTS)
         self._present: defaultdict[int, dict[Key, TableEntry]] = defaultdict(dict)
         self._groups: dict[int, MulticastGroup] = {}
         for entity in writer.read(*(TableEntry(table=table) for table in JOB_TABLES), MulticastGroup()):
@@ -103,6 +107,27 @@ class JobTables:
             second += _of(number, [*(u for u in deletes if not _admits(u)), *gone])
         self._write(problems, first, second)
         return problems
+
+    def jobs(self) -> list[InstalledJob]:
+        """The jobs of the switch, complete or not, in the order of their numbers."""
+        return [
+            reconstruct(number, list(present.values()), self._groups, self._words)
+            for number, present in sorted(self._present.items())
+        ]
+
+    def free_slots(self, count: int) -> int:
+        """The first base at which a job may have `count` slots, a power of two.
+
+        Raises: UserError: the present jobs leave no such range free.
+        """
+        taken = [slots_of(e) for present in self._present.values() for e in present.values() if e.table == "job"]
+        for base in range(0, self._slots - count + 1, count):
+            if all(other >= base + count or other + size <= base for other, size in taken):
+                return base
+        raise UserError(
+            f"no range of {count} slots is free: the switch has {self._slots}, and "
+            f"{plural(len(taken), 'job has', 'jobs have')} some"
+        )
 
     def _check(self, spec: JobSpec, taken: dict[int, list[tuple[int, int, int]]], *, share_slots: bool) -> None:
         """Raises: UserError: the switch cannot take the job. Args: taken: groups and slots of jobs, by their numbers."""
@@ -173,12 +198,6 @@ class JobTables:
             self._groups.pop(entity.group, None)
             if not is_gone:
                 self._groups[entity.group] = entity
-
-
-def slots_of_switch(writer: Writer) -> int:
-    """How many slots a switch's program has: the size of the smallest array of the slots' state."""
-    arrays = [register.size for register in writer.schema.registers if register.alias.endswith("slot_live")]
-    return min(arrays, default=wire.SLOTS)
 
 
 def _of(number: int, updates: Iterable[Update]) -> list[_Order]:

@@ -33,6 +33,7 @@ from sa_atp.switches.p4runtime.schema import (
     Schema,
     TableInfo,
     check_kind,
+    find,
     match_field,
 )
 
@@ -91,12 +92,8 @@ def _encode_table_entry(entry: TableEntry, schema: Schema, message: Any) -> None
             message.action.action.action_id = action.id
             params = {p.name: p for p in action.params}
             for name, value in entry.params.items():
-                if name not in params:
-                    known = ", ".join(params) or "none"
-                    raise Refusal(
-                        Code.INVALID_ARGUMENT, f"action {action.alias}: there is no parameter {name}; it has {known}"
-                    )
-                message.action.action.params.add(param_id=params[name].id, value=_bytes(value, f"{entry}: {name}"))
+                param = find("parameter", name, params, f"action {action.alias}")
+                message.action.action.params.add(param_id=param.id, value=_bytes(value, f"{entry}: {name}"))
     message.priority = entry.priority
     message.is_default_action = entry.is_default
     message.metadata = entry.metadata

@@ -328,7 +328,7 @@ def test_packets_to_and_from_the_program(switch: Switch, program_files: Files) -
         packet = client.packet_in()
         assert packet.payload == bytes(range(20))
         assert packet.metadata == {"ingress_port": 300, "padding": 0, "ether_type": 0x88B5}
-        with pytest.raises(UserError, match="there is no metadata port; it has padding, egress_port"):
+        with pytest.raises(UserError, match="there is no metadata port; packet-out has egress_port, padding"):
             client.packet_out(b"", port=1)
         with pytest.raises(Unreachable, match="no packet-in in 0 s"):
             client.packet_in(0)

@@ -27,7 +27,10 @@ def test_names_may_be_any_unambiguous_end() -> None:
     [
         (TableEntry(table="route", match={"dst": Exact(1)}), "table route: dst matches by lpm, not by exact"),
         (TableEntry(table="route", match={"dst": Lpm(-1, 8)}), "-1 is negative"),
-        (TableEntry(table="route", action="flood", params={"port": 1}), "there is no parameter port; it has group"),
+        (
+            TableEntry(table="route", action="flood", params={"port": 1}),
+            "no parameter port; action flood has group",
+        ),
         (RegisterEntry(register="last_source", index=0, value=-1), "-1 is negative"),
     ],
 )
