@@ -92,6 +92,8 @@ def test_names_by_their_ends() -> None:
         ("add route dst:0x1_0 drop()", "0x1_0: expected a value"),
         ("add route dst:0x100000000 drop()", "key dst: 4294967296 does not fit in 32 bits"),
         ("add route dst:1/33 drop()", "a prefix of more than 32 bits"),
+        ("add copies copy:65536 NoAction()", "copy does not fit in 16 bits"),
+        ("add filter 1 protocol:256 drop()", "protocol does not fit in 8 bits"),
         ("add route dst:0x**000001 drop()", "no * before a digit that counts"),
         ("add route dst:1 forward(port:1)", "takes next_hop, port, not port"),
         ("add route dst:1 drop(x:1)", "takes no parameters, not x"),

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import text_format
 
 from sa_atp.switches.p4runtime import codec, schema
-from sa_atp.switches.p4runtime.entities import Exact, Lpm, RegisterEntry, TableEntry
+from sa_atp.switches.p4runtime.entities import Exact, Lpm, Match, Range, RegisterEntry, TableEntry, Ternary
 from sa_atp.switches.p4runtime.errors import Refusal
 from sa_atp.switches.p4runtime.messages import p4info_pb2
 
@@ -37,3 +37,11 @@ def test_names_may_be_any_unambiguous_end() -> None:
 def test_entities_that_messages_cannot_express(entity: TableEntry | RegisterEntry, message: str) -> None:
     with pytest.raises(Refusal, match=message):
         codec.encode(entity, ROUTER)
+
+
+@pytest.mark.parametrize(
+    ("table", "match"),
+    [("route", {"dst": Lpm(0, 0)}), ("filter", {"src": Ternary(0, 0), "protocol": Range(0, 255)})],
+)
+def test_fields_that_match_everything_are_left_out(table: str, match: dict[str, Match]) -> None:
+    assert len(codec.encode(TableEntry(table=table, match=match), ROUTER).table_entry.match) == 0

@@ -90,6 +90,8 @@ def test_direct_counters_count_the_hits_of_an_entry(client: P4RuntimeClient, dev
     )
     with pytest.raises(ControlError, match="does not exist"):
         client.read(DirectCounterEntry(entry=missing))
+    with pytest.raises(ControlError, match="table copies has no direct counter"):
+        client.read(DirectCounterEntry(entry=TableEntry(table="copies")))
 
 
 def test_registers_are_read_and_written(client: P4RuntimeClient, device: Device) -> None:
