@@ -1,11 +1,11 @@
 """Numbers and circumstances of a run in words, for tables, figures and pages."""
 
 import math
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from sa_atp.basics.words import join
 from sa_atp.lab import policies
+from sa_atp.lab.plans.plan import StragglerPlan
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.lab.runs.tasks import straggler_pattern
 
@@ -116,86 +116,52 @@ def slow_links(result: RunResult) -> dict[int, float]:
 
 
 def situation(result: RunResult) -> str:
-    """The stragglers of a run, from its records: "with one worker 4× slower"."""
-    straggler, steps = result.plan.straggler, range(result.plan.run.steps)
-    with_stragglers = list(filter(straggler_pattern(result.plan).is_on, steps))
-    when = _when(with_stragglers, steps)
-    slow = _slow_workers(result)
-    always = _always_slow(slow.pop(step) for step in list(slow) if step not in with_stragglers)
+    """The stragglers of a run, from its plan: "with one worker 4× slower"."""
+    plan = result.plan
+    steps = range(plan.run.steps)
+    with_stragglers = list(filter(straggler_pattern(plan).is_on, steps))
+    slow_devices = [1 / speed for speed in plan.job.speeds if speed < 1]
     found = []
     if links := slow_links(result):
         found.append(f"{_counted(len(links), 'link')} {slower_by(links.values())}")
-    if always:
-        found.append(f"{_counted(len(always), 'worker')} {slower_by(always.values())}")
-    if with_stragglers and straggler.by == "congestion" and straggler.pattern == "constant":
-        found.append(f"{_counted(len(straggler.workers), 'congested link')}, {slower(straggler.slowdown)}{when}")
-    slow = {step: dict(each.items() - always.items()) for step, each in slow.items()}
-    if any(slow.values()):
-        found.append(_slow(slow, result.plan.topology.workers, steps, when))
-    paused = {i.worker for run in result.runs for i in run.intervals if i.kind == "pause"}
-    if paused and straggler.pattern == "random-pause":
-        low, high = (_short(length, 3) for length in straggler.pause_range)
-        whose = f"{_counted(len(straggler.among), 'worker')}'s" if straggler.among else "all workers'"
-        points = f", {straggler.points} times each" if straggler.points > 1 else ""
-        often = f"{percent(straggler.probability)} of {whose} steps{points}"
-        found.append(f"pauses of {low} to {high} iterations in {often}{when}")
-    elif paused:
-        often = "every step" if straggler.every == 1 else f"every {_ordinal(straggler.every)} step"
-        length = duration(straggler.pause_s, short=True)
-        found.append(f"{_counted(len(paused), 'worker')} pausing for {length} in {often}{when}")
-    if with_stragglers and straggler.pattern == "contention" and straggler.workers:
-        contended = _counted(len(straggler.workers), "link")
-        left = f"p99 {_short(straggler.tail, 3)}× slower" if straggler.tail > 1 else f"{percent(straggler.share)} left"
-        found.append(f"{contended} contended at times, {left}{when}")
+    if slow_devices:
+        found.append(f"{_counted(len(slow_devices), 'worker')} {slower_by(slow_devices)}")
+    if with_stragglers and (said := _stragglers(plan.straggler)):
+        found.append(f"{said}{_when(with_stragglers, steps)}")
     return f"with {join(found)}" if found else "with no straggler"
 
 
+def _stragglers(straggler: StragglerPlan) -> str:
+    """The stragglers of the steps that have some; "": none."""
+    count, pattern = len(straggler.workers), "congestion" if straggler.by == "congestion" else straggler.pattern
+    if pattern in ("constant", "congestion", "pause", "contention") and not (count and straggler.slowdown > 1):
+        return ""
+    among = _counted(len(straggler.among), "worker") if straggler.among else "all workers"
+    low, high = (_short(length, 3) for length in straggler.pause_range)
+    points = f", {straggler.points} times each" if straggler.points > 1 else ""
+    left = f"p99 {slower(straggler.tail)}" if straggler.tail > 1 else f"{percent(straggler.share)} left"
+    said = {
+        "constant": f"{_counted(count, 'worker')} {slower(straggler.slowdown)}",
+        "congestion": f"{_counted(count, 'congested link')}, {slower(straggler.slowdown)}",
+        "random": f"one worker in each step {slower_by(straggler.slowdown_range)}, not always the same one",
+        "tail": f"{among} slower at times, p99 {slower(straggler.tail)}",
+        "trace": "the slow-downs of a trace",
+        "pause": f"{_counted(count, 'worker')} pausing for {duration(straggler.pause_s, short=True)} "
+        f"in 1 of {plural(straggler.every, 'step')}",
+        "random-pause": f"pauses of {low} to {high} iterations in {percent(straggler.probability)} of the steps of "
+        f"{among}{points}",
+        "contention": f"{_counted(count, 'link')} contended at times, {left}",
+    }
+    return said.get(pattern, "")
+
+
 def _when(some: Sequence[int], steps: Sequence[int]) -> str:
-    """Which of a run's steps these consecutive ones are; "": all or none."""
-    if len(some) in (0, len(steps)):
+    """Which of a run's steps these consecutive ones are; "": all."""
+    if len(some) == len(steps):
         return ""
     if some[-1] == steps[-1]:
         return f" from step {some[0]} on"
     return f" in steps {some[0]} to {some[-1]}" if len(some) > 1 else f" in step {some[0]}"
-
-
-def _always_slow(without_stragglers: Iterable[Mapping[int, float]]) -> dict[int, float]:
-    """The slow-down of each worker who is slow in steps without stragglers, because its device is."""
-    return {worker: slowdown for each in without_stragglers for worker, slowdown in each.items()}
-
-
-def _slow_workers(result: RunResult) -> dict[int, dict[int, float]]:
-    """By step, the slow-down of each slow worker, from the first run; policies, repetitions and jobs have the same."""
-    found: dict[int, dict[int, float]] = defaultdict(dict)
-    reports: dict[int, int] = defaultdict(int)
-    for each in result.runs[0].iterations if result.runs else []:
-        slow = found[each.step]
-        reports[each.step] += 1
-        if each.slowdown > 1:
-            slow[each.worker] = each.slowdown
-    # if workers are not in step, slow ones record fewer steps: a missing record is not a change of speed
-    whole = max(reports.values(), default=0)
-    return {step: slow for step, slow in sorted(found.items()) if reports[step] == whole}
-
-
-def _slow(slow: Mapping[int, Mapping[int, float]], workers: int, all_steps: Sequence[int], when: str) -> str:
-    """Who is slow, by how much, and when.
-
-    Args: slow: by step that may have one, the slow-down of each slow worker; when: these steps in words.
-    """
-    who = {worker for each in slow.values() for worker in each}
-    how = slower_by([slowdown for each in slow.values() for slowdown in each.values()])
-    steps = [step for step, each in slow.items() if each]
-    if len(who) > 1 and all(len(each) == 1 for each in slow.values()):
-        return f"one worker in each step {how}, not always the same one{when and ',' + when}"
-    together = all(each.keys() == who for each in slow.values() if each)
-    names = f"all {in_words(workers)} workers" if together and len(who) == workers > 1 else _counted(len(who), "worker")
-    said = f"{names} {how}" if together else f"{names} {how} at times"
-    if len(steps) == len(slow):
-        return f"{said}{when}"
-    if steps[-1] - steps[0] == len(steps) - 1:
-        return f"{said}{_when(steps, all_steps)}"
-    return f"{said} in {len(steps)} of {plural(len(slow), 'step')}{when}"
 
 
 def slower_by(factors: Collection[float]) -> str:
@@ -211,8 +177,3 @@ def _short(value: float, significant: int) -> str:
 
 def _counted(number: int, noun: str) -> str:
     return f"{in_words(number)} {noun}{'' if number == 1 else 's'}"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"

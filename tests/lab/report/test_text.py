@@ -15,7 +15,6 @@ from sa_atp.lab.report import findings, table, text
 from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
-from sa_atp.lab.runs.tasks import straggler_pattern
 
 from . import synthetic
 from .cases import CASES, iteration, small
@@ -69,96 +68,40 @@ def test_anything_can_be_written(value: float) -> None:
 @pytest.mark.parametrize(
     ("straggler", "expected"),
     [
-        (StragglerPlan(), "with one worker 4× slower"),
-        (StragglerPlan(slowdown=2.5, workers=(1, 2)), "with two workers 2.5× slower"),
-        (StragglerPlan(workers=(0, 1, 2, 3)), "with all four workers 4× slower"),
-        (StragglerPlan(slowdown=1.0), "with no straggler"),
-        (StragglerPlan(pattern="none"), "with no straggler"),
-        (StragglerPlan(pattern="pause", pause_s=0.5), "with one worker pausing for 500 ms in every 10th step"),
+        (StragglerPlan(), "one worker 4× slower"),
+        (StragglerPlan(slowdown=2.5, workers=(1, 2)), "two workers 2.5× slower"),
+        (StragglerPlan(slowdown=1.0), "no straggler"),
+        (StragglerPlan(workers=()), "no straggler"),
+        (StragglerPlan(pattern="none"), "no straggler"),
+        (StragglerPlan(by="congestion"), "one congested link, 4× slower"),
+        (StragglerPlan(pattern="random"), "one worker in each step 2× to 8× slower, not always the same one"),
+        (StragglerPlan(pattern="tail", tail=3.0), "all workers slower at times, p99 3× slower"),
+        (StragglerPlan(pattern="trace", rows=((0, 2, 4.0),)), "the slow-downs of a trace"),
+        (StragglerPlan(pattern="pause", pause_s=0.5), "one worker pausing for 500 ms in 1 of 10 steps"),
+        (
+            StragglerPlan(pattern="random-pause", among=(1, 2), points=3),
+            "pauses of 0.5 to 2 iterations in 10 % of the steps of two workers, 3 times each",
+        ),
+        (StragglerPlan(pattern="contention"), "one link contended at times, 20 % left"),
+        (StragglerPlan(from_step=5), "one worker 4× slower from step 5 on"),
+        (StragglerPlan(from_step=5, until_step=6), "one worker 4× slower in step 5"),
+        (StragglerPlan(from_step=5, until_step=7), "one worker 4× slower in steps 5 to 6"),
+        (StragglerPlan(from_step=5, until_step=90), "one worker 4× slower from step 5 on"),
+        (StragglerPlan(until_step=90), "one worker 4× slower"),
+        (StragglerPlan(from_step=8), "no straggler"),
     ],
 )
 def test_situations(straggler: StragglerPlan, expected: str) -> None:
-    assert plain(text.situation(synthetic.result(straggler=straggler, steps=8))) == expected
+    result = RunResult(Plan(run=RunPlan(steps=8), straggler=straggler), "plan.toml", "sim", "embedded", {})
+    assert plain(text.situation(result)) == f"with {expected}"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("slow link", "with one link 10× slower"),
-        ("links of a file", "with two links 2× to 10× slower"),
-        ("congested link", "with one congested link, 4× slower"),
-        ("contended link", "with one link contended at times, 20 % left"),
-        ("CPU quota", "with one worker 4× slower"),
-    ],
-)
-def test_situations_of_links(name: str, expected: str) -> None:
-    assert plain(text.situation(CASES[name]())) == expected
-
-
-@pytest.mark.parametrize(
-    ("slow", "expected"),
-    [
-        ({3: range(20, 40)}, "with one worker 4× slower in steps 20 to 39"),
-        ({2: [5]}, "with one worker 4× slower in step 5"),
-        ({3: [1, 2, 7]}, "with one worker 4× slower in 3 of 60 steps"),
-        ({1: range(9, 12), 2: range(9, 12)}, "with two workers 4× slower in steps 9 to 11"),
-        ({1: [9], 2: [10, 12]}, "with two workers 4× slower at times in 3 of 60 steps"),
-        (dict.fromkeys(range(4), range(50, 60)), "with all four workers 4× slower from step 50 on"),
-    ],
-)
-def test_situations_say_when(slow: dict[int, list[int]], expected: str) -> None:
-    plan = Plan(run=RunPlan(steps=60, policies=("atp",), repetitions=2), topology=TopologyPlan(workers=4))
-    rows = [iteration(s, w, 1.0, slowdown=4.0 if s in slow.get(w, []) else 1.0) for s in range(60) for w in range(4)]
-    runs = [PolicyRun("atp", repetition, rows) for repetition in range(2)]
-    assert plain(text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}, runs))) == expected
-
-
-@pytest.mark.parametrize(
-    ("straggler", "speeds", "expected"),
-    [
-        (StragglerPlan(from_step=5), (), "with one worker 4× slower from step 5 on"),
-        (StragglerPlan(from_step=5, until_step=6), (), "with one worker 4× slower in step 5"),
-        (StragglerPlan(from_step=5, until_step=90), (), "with one worker 4× slower from step 5 on"),
-        (StragglerPlan(until_step=90), (), "with one worker 4× slower"),
-        (StragglerPlan(from_step=8), (), "with no straggler"),
-        (StragglerPlan(from_step=8, by="congestion"), (), "with no straggler"),
-        (StragglerPlan(from_step=8, pattern="contention"), (), "with no straggler"),
-        (StragglerPlan(from_step=8), (1.0, 0.5, 1.0, 1.0), "with one worker 2× slower"),
-        (
-            StragglerPlan(from_step=5),
-            (1.0, 0.5, 1.0, 1.0),
-            "with one worker 2× slower and one worker 4× slower from step 5 on",
-        ),
-        (
-            StragglerPlan(pattern="random", slowdown_range=(3.0, 3.0), until_step=6),
-            (),
-            "with one worker in each step 3× slower, not always the same one, in steps 0 to 5",
-        ),
-        (
-            StragglerPlan(pattern="trace", rows=((0, 2, 4.0), (1, 2, 4.0), (2, 2, 4.0), (7, 2, 1.0)), from_step=1),
-            (),
-            "with one worker 4× slower in steps 1 to 2",
-        ),
-    ],
-)
-def test_situations_of_stragglers_for_some_steps(
-    straggler: StragglerPlan, speeds: tuple[float, ...], expected: str
-) -> None:
-    plan = Plan(run=RunPlan(steps=8, policies=("atp",)), job=JobPlan(speeds=speeds), straggler=straggler)
-    slowdown_of = straggler_pattern(plan).slowdown_of
-    rows = [
-        iteration(step, worker, 1.0, slowdown=slowdown_of(step, worker)) for step in range(8) for worker in range(4)
-    ]
-    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, [PolicyRun("atp", 0, rows)])
-    assert plain(text.situation(result)) == expected
-
-
-def test_situation_of_random_stragglers_comes_from_the_steps() -> None:
-    found = synthetic.result(straggler=StragglerPlan(pattern="random"), steps=30)
-    slowdowns = [i.slowdown for run in found.runs for i in run.iterations if i.slowdown > 1]
-    how = f"{min(slowdowns):.2g}× to {max(slowdowns):.2g}× slower"
-    expected = f"one worker in each step {how}, not always the same one"
-    assert text.situation(found) == f"with {expected}"
+def test_situations_of_slow_links_and_devices() -> None:
+    assert plain(text.situation(CASES["slow link"]())) == "with one link 10× slower"
+    assert plain(text.situation(CASES["links of a file"]())) == "with two links 2× to 10× slower"
+    plan = Plan(job=JobPlan(speeds=(1.0, 0.5, 0.25, 1.0)), straggler=StragglerPlan(workers=(0,)))
+    found = text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}))
+    assert found == "with two workers 2× to 4× slower and one worker 4× slower"
 
 
 def test_titles_say_what_is_in_the_data() -> None:

@@ -117,23 +117,11 @@ def test_the_title_of_training_has_the_time_of_each_policy(result: RunResult) ->
 
 @given(results())
 @example(RunResult(Plan(), "plan.toml", "local", "embedded", {}, []))
-def test_waiting_shares_and_stragglers_are_true(result: RunResult) -> None:
+def test_waiting_shares_are_true(result: RunResult) -> None:
     said = plain(findings.who_did_what(result))
     for share, title in re.findall(r"([\d.]+) % (?:of the time )?with ([^,]+)", said):
         policy = next(p for p in stats.policies(result) if text.policy_name(p.policy) == title)
         assert abs(policy.shares()["wait"] - float(share) / 100) < 0.006
-    situation = plain(text.situation(result))
-    slow = [i for run in result.runs for i in run.iterations if i.slowdown > 1 and run.policy == result.runs[0].policy]
-    if situation == "with no straggler":
-        whole = text._slow_workers(result)
-        assert not any(whole.values())
-    else:
-        assert slow
-    if "all " in situation:
-        workers = result.plan.topology.workers
-        assert all(len(each) == workers for each in text._slow_workers(result).values())
-    if "not always the same" in situation:
-        assert len({worker for each in text._slow_workers(result).values() for worker in each}) > 1
 
 
 def test_a_median_that_says_the_opposite_of_the_mean_is_told() -> None:
@@ -158,7 +146,7 @@ def test_a_policy_that_is_better_than_sa_atp_is_named() -> None:
         run = PolicyRun(name, 0, iterations=[iteration(step, 0, took, end_s=took * (step + 1)) for step in range(2)])
         runs.append(run)
     result = RunResult(plan, "plan.toml", "sim", "embedded", {}, runs)
-    assert plain(findings.iteration_time(result)) == "Falcon: 70 % shorter iterations than ATP with no straggler"
+    assert plain(findings.iteration_time(result)).startswith("Falcon: 70 % shorter iterations than ATP")
     assert "of Falcon" in html.render(result)
     runs[1].iterations = [replace(i, iteration_s=0.301, end_s=0.301 * (i.step + 1)) for i in runs[1].iterations]
     runs[0].iterations = [replace(i, iteration_s=0.1, end_s=0.1 * (i.step + 1)) for i in runs[0].iterations]

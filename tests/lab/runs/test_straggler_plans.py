@@ -14,7 +14,6 @@ from sa_atp.lab.plans import plan_files, traces
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.report.text import situation
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 
@@ -64,7 +63,6 @@ def test_devices_of_three_speeds() -> None:
     assert summary["atp"]["fluid_bound_s"] == pytest.approx(bound_s)
     assert bound_s <= summary["sa-atp"]["iteration_time_s"]["p50"] < 1.15 * bound_s
     assert [worker["slowdown"] for worker in summary["atp"]["workers"]] == [1.0, 2.0, 5.0]
-    assert situation(result) == "with two workers 2× to 5× slower"
     assert all(each["sums_wrong"] == 0 and each["sums_checked"] == 18 for each in summary.values())
 
 
@@ -78,7 +76,6 @@ def test_pauses_at_random() -> None:
     assert 4 <= len(paused["atp"]) <= 16
     assert paused["sa-atp"] <= paused["atp"]  # who is told to stop before the middle of its shard does not pause there
     assert mean_s(result, "sa-atp") < mean_s(result, "atp")
-    assert situation(result) == "with pauses of 0.5 to 2 iterations in 20\u00a0% of all workers' steps"
 
 
 def test_contention_comes_and_goes() -> None:
@@ -94,7 +91,6 @@ def test_contention_comes_and_goes() -> None:
     typical = float(slowest[1][5:].mean())
     assert slowest[0].max() > 1.5 * typical
     assert slowest[0].min() < 1.05 * typical
-    assert situation(contended) == "with one link contended at times, 20\u00a0% left"
     assert summarise(contended)["policies"]["atp"]["sums_wrong"] == 0
 
 
