@@ -10,7 +10,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import PATTERNS, Plan
-from sa_atp.lab.report.drawing.stragglers import always_slow_links, contended_us
+from sa_atp.lab.report.drawing.gantt import slow_spans
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.lab.runs.tasks import straggler_pattern
@@ -62,21 +62,25 @@ def test_slow_from_a_step_until_another(pattern: str, network: str) -> None:
     else:
         assert slow_steps == list(range(FIRST, END))
     if pattern == "contention":
-        ((start_us, end_us),) = contended_us(result, result.runs[0], 3, 0, 10_000_000)
-        on = [i for i in result.runs[0].intervals if i.worker == 3 and FIRST <= i.step < END]
-        assert (start_us, end_us) == (min(i.start_us for i in on), max(i.end_us for i in on))
+        assert marked(result) == range(FIRST, END)
 
 
 def test_congestion_comes_and_goes() -> None:
     said = [*BASE, "straggler.by=congestion", "straggler.slowdown=8"]
     _, normal = step_times(plan_files.parse("", "here", [*BASE, "straggler.pattern=none"]))
     result, times = step_times(plan_files.parse("", "here", [*said, *WINDOW]))
-    on = [i for i in result.runs[0].intervals if i.worker == 3 and FIRST <= i.step < END]
-    spell = (min(i.start_us for i in on), max(i.end_us for i in on))
-    assert list(contended_us(result, result.runs[0], 3, 0, 10_000_000)) == [spell]
-    assert always_slow_links(result) == {}
+    assert marked(result) == range(FIRST, END)
     is_slow = [time > 1.5 * usual for time, usual in zip(times, normal, strict=True)]
     assert is_slow == [FIRST <= step < END for step in range(STEPS)]
+
+
+def marked(result: RunResult) -> range:
+    """The steps in which the timeline marks worker 3, whose spells have no gap between them, and no other worker."""
+    ((worker, spans),) = [each for each in slow_spans(result, result.runs[0]).items() if each[1]]
+    starts, ends = [round(1e6 * at) for at, _ in spans], [round(1e6 * (at + length)) for at, length in spans]
+    assert starts[1:] == ends[:-1]
+    in_it = [i for i in result.runs[0].intervals if i.worker == worker == 3 and starts[0] <= i.start_us < ends[-1]]
+    return range(min(i.step for i in in_it), max(i.step for i in in_it) + 1)
 
 
 @pytest.mark.parametrize("pattern", [each for each in PATTERNS if each not in ("none", "contention")])

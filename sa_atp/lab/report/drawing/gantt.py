@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from sa_atp.lab.report import stats
+from sa_atp.lab.report import stats, text
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gaps import without_gaps
 from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import duration, policy_name
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import straggler_pattern
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -114,8 +115,9 @@ def window(result: RunResult) -> tuple[int, float]:
 
 def slow_spans(result: RunResult, run: PolicyRun) -> dict[int, Spans]:
     """By worker, the spells in which its device or its link was slow, or a step in which it paused; in seconds."""
-    slow = stragglers.slow_in_steps([run])
-    always = stragglers.always_slow_links(result)
+    slow = stragglers.slow_in_steps(result, [run])
+    always = text.slow_links(result)
+    is_on = straggler_pattern(result.plan).is_on
     steps: dict[tuple[int, int], list[Interval]] = defaultdict(list)
     for each in without_gaps(run):
         steps[each.worker, each.step].append(each)
@@ -124,7 +126,7 @@ def slow_spans(result: RunResult, run: PolicyRun) -> dict[int, Spans]:
         start_us, end_us = min(i.start_us for i in intervals), max(i.end_us for i in intervals)
         if worker in slow.get(step, {}) or worker in always:
             found[worker].append((start_us / 1e6, (end_us - start_us) / 1e6))
-        else:
+        elif is_on(step):
             spells = stragglers.contended_us(result, run, worker, start_us, end_us)
             found[worker] += [(start / 1e6, (end - start) / 1e6) for start, end in spells]
     return found

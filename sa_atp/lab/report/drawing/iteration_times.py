@@ -88,9 +88,9 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
             low, high = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
             axes.fill_between(steps, low, high, color=style.policy_colour(each.policy), alpha=0.2, lw=0)
         longest_s = max(longest_s, float(np.nanmax(rows)))
-    slow, congested = stragglers.slow_in_steps(shown[0].runs), stragglers.congested_in_steps(result)
-    label: str | None = f"straggler: {_names(set().union(*slow.values(), *congested.values()))}"
-    for first, last in stragglers.spells(slow.keys() | congested.keys()):
+    slow = stragglers.slow_in_steps(result, shown[0].runs)
+    label: str | None = f"straggler: {_names(set().union(*slow.values()))}"
+    for first, last in stragglers.spells(slow):
         axes.axvspan(first - 0.5, last + 0.5, color=style.SLOW_COLOUR, alpha=0.6, lw=0, zorder=0, label=label)
         label = None
     axes.set_xlabel("step")

@@ -16,21 +16,14 @@ BY = {"cpu-quota": "CPU quota, ", "hog": "CPU shared, "}
 
 def slow_links(result: RunResult) -> dict[int, str]:
     """Workers with slow links, permanently or at times, with the text of their labels."""
-    found = always_slow_links(result)
-    for worker in _contended_links(result):
-        found[worker] = f"{found[worker]}, contended" if worker in found else "link contended"
-    return dict(sorted(found.items()))
-
-
-def always_slow_links(result: RunResult) -> dict[int, str]:
-    """Workers whose links are slow all the time, with the text of their labels."""
     straggler = result.plan.straggler
-    if result.backend == "local":
-        return {}  # it has no links
     found = {worker: f"link {slower(factor)}" for worker, factor in text.slow_links(result).items()}
-    if _is_congested(result) and not _is_for_some_steps(result):
+    if _is_congested(result):
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
-    return {worker: why for worker, why in sorted(found.items()) if worker < result.plan.topology.workers}
+    has_spells = result.backend != "local" and (straggler.share < 1 or straggler.tail > 1)
+    if straggler.pattern == "contention" and has_spells:
+        found |= {w: f"{found[w]}, contended" if w in found else "link contended" for w in straggler.workers}
+    return found
 
 
 def contended_us(
@@ -38,11 +31,7 @@ def contended_us(
 ) -> Iterator[tuple[int, int]]:
     """The spells in which other traffic takes a worker's link, as far as they are in a stretch of a run's time."""
     contention = link_contention(result.plan)
-    if worker not in _contended_links(result):
-        return
-    start_us, end_us = _with_stragglers_us(result, run, worker, start_us, end_us)
-    if contention is None:  # congestion
-        yield from [(start_us, end_us)] if start_us < end_us else ()
+    if contention is None or result.backend == "local":
         return
     for begins_us, ends_us, share in contention.spells(worker):
         first, last = max(start_us, begins_us - run.origin_us), min(end_us, ends_us - run.origin_us)
@@ -52,32 +41,10 @@ def contended_us(
             yield first, last
 
 
-def _with_stragglers_us(result: RunResult, run: PolicyRun, worker: int, start_us: int, end_us: int) -> tuple[int, int]:
-    """The part of a stretch of time in which a worker is in steps that have stragglers."""
-    if _is_for_some_steps(result):
-        is_on = straggler_pattern(result.plan).is_on
-        times = [(i.start_us, i.end_us) for i in run.intervals if i.worker == worker and is_on(i.step)]
-        start_us = max([start_us, min((start for start, _ in times), default=end_us)])
-        end_us = min([end_us, max((end for _, end in times), default=start_us)])
-    return start_us, end_us
-
-
-def _contended_links(result: RunResult) -> list[int]:
-    """Workers whose links other traffic takes at times."""
-    straggler = result.plan.straggler
-    has_spells = straggler.pattern == "contention" and (straggler.share < 1 or straggler.tail > 1)
-    if result.backend == "local" or not (has_spells or (_is_congested(result) and _is_for_some_steps(result))):
-        return []
-    return [worker for worker in straggler.workers if worker < result.plan.topology.workers]
-
-
 def _is_congested(result: RunResult) -> bool:
     straggler = result.plan.straggler
-    return straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1
-
-
-def _is_for_some_steps(result: RunResult) -> bool:
-    return bool(result.plan.straggler.from_step or result.plan.straggler.until_step)
+    is_slow = straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1
+    return is_slow and result.backend != "local"
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
@@ -95,15 +62,10 @@ def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
     return found
 
 
-def congested_in_steps(result: RunResult) -> dict[int, set[int]]:
-    """By step, the workers whose links other traffic takes up."""
-    is_on = straggler_pattern(result.plan).is_on
-    workers = set(result.plan.straggler.workers) if _is_congested(result) and result.backend != "local" else set()
-    return {step: workers for step in range(result.plan.run.steps) if workers and is_on(step)}
-
-
-def slow_in_steps(runs: Iterable[PolicyRun]) -> dict[int, set[int]]:
-    """By step, the workers whose device was slow in it, or who paused. Policies of a run have the same stragglers."""
+def slow_in_steps(result: RunResult, runs: Iterable[PolicyRun]) -> dict[int, set[int]]:
+    """By step, the workers whose device was slow in it, who paused, or whose link other traffic took up. Policies of a run
+    have the same stragglers.
+    """
     found: dict[int, set[int]] = defaultdict(set)
     for run in runs:
         for each in run.iterations:
@@ -112,6 +74,9 @@ def slow_in_steps(runs: Iterable[PolicyRun]) -> dict[int, set[int]]:
         for interval in run.intervals:
             if interval.kind == "pause":
                 found[interval.step].add(interval.worker)
+    if _is_congested(result):
+        for step in filter(straggler_pattern(result.plan).is_on, range(result.plan.run.steps)):
+            found[step] |= set(result.plan.straggler.workers)
     return dict(found)
 
 
