@@ -19,10 +19,10 @@ from sa_atp.lab.experiments.compare import (
     policies_of,
 )
 from sa_atp.lab.report import files, findings, html
-from sa_atp.lab.report.comparing import Comparison
 from sa_atp.lab.report.drawing import figures, means_of_runs, style
 from sa_atp.lab.report.drawing.style import NothingToDrawError, Style
-from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, policy_name, setting
+from sa_atp.lab.report.table import against
+from sa_atp.lab.report.text import NBSP, accuracy, digits, duration, factor, half, number, policy_name, setting
 
 MOST_KEYS = 4  # in a title
 BESIDE = Style(width_in=5.5, height_in=None, font_size=8.0, line_width=1.5, dpi=160)  # two on a wide screen
@@ -36,12 +36,12 @@ def columns(runs: Sequence[RunToCompare]) -> list[tuple[str, Cell]]:
     all_numbers = [n for policy in policies_of(runs) for _, n in rows(runs, policy)]
     found: list[tuple[str, Cell]] = [("iteration", lambda n: duration(n["iteration_time_s"]))]
     if any(n["iteration_time_ci95"] for n in all_numbers):
-        found.append((f"±{NBSP}95{NBSP}%", _half))
+        found.append((f"±{NBSP}95{NBSP}%", lambda n: half(duration, n["iteration_time_ci95"])))
     found.append((f"against {runs[0].name}", lambda n: _against(runs, n)))
     found.append(("speed-up", lambda n: "" if n["speedup"] is None else factor(n["speedup"])))
     if any(n["final_loss"] is not None for n in all_numbers):
-        found.append(("loss", lambda n: "–" if n["final_loss"] is None else digits(n["final_loss"])))
-        found.append(("accuracy", lambda n: _percent(n["final_accuracy"])))
+        found.append(("loss", lambda n: digits(n["final_loss"])))
+        found.append(("accuracy", lambda n: accuracy(n["final_accuracy"])))
         found.append(("to target", lambda n: duration(n["time_to_accuracy_s"])))
     return [*found, ("wrong", lambda n: number(n["sums_wrong"]))]
 
@@ -154,18 +154,5 @@ def _of_each_run(runs: Sequence[RunToCompare], kind: figures.FigureKind) -> list
     return found if any(picture for _, picture, _ in found) else []
 
 
-def _half(numbers: dict[str, Any]) -> str:
-    interval = numbers["iteration_time_ci95"]
-    return duration((interval[1] - interval[0]) / 2) if interval else "–"
-
-
 def _against(runs: Sequence[RunToCompare], numbers: dict[str, Any]) -> str:
-    if numbers["run"] == runs[0].name:
-        return ""
-    if numbers["verdict"] is None:
-        return "–"
-    return Comparison(numbers["verdict"], numbers["iteration_time_reduction"]).in_words()
-
-
-def _percent(share: float | None) -> str:
-    return "–" if share is None else f"{100 * share:.1f}{NBSP}%"
+    return "" if numbers["run"] == runs[0].name else against(numbers)

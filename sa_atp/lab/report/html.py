@@ -48,7 +48,7 @@ def render(
         about_numbers=table.of_few_values(summary),
         figures=figures,
         left_out=left_out or {},
-        policies=policies,
+        policies={policy: table.numbers_of(summary, policy) for policy in policies},
         comparison=summary["comparison"],
         groups=table.rows(summary),
         plan=result.plan_as_run.as_dict(),

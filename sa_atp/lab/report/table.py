@@ -1,6 +1,7 @@
 """The table at the end of a run, with a column for each policy, for terminals of 80 characters."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -11,17 +12,20 @@ from rich.text import Text
 from sa_atp.basics import terminal
 from sa_atp.basics.words import join
 from sa_atp.lab.policies import find, names
-from sa_atp.lab.report import comparing, findings, stats
+from sa_atp.lab.report import findings, stats
+from sa_atp.lab.report.comparing import Comparison
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.report.text import NBSP, digits, duration, factor, number, percent, policy_name
+from sa_atp.lab.report.text import NBSP, accuracy, digits, duration, factor, half, number, percent, policy_name
 from sa_atp.lab.runs.records import RunResult
 
 LABEL_WIDTH, COLUMN_WIDTH = 27, 12
 OVERVIEW_WIDTH = 80
 AGAINST = "against baseline"
 
-Cell = Callable[[str, dict[str, Any], dict[str, Any]], str]
-"""Makes a cell from (policy, its summary, the comparison)."""
+Cell = Callable[[dict[str, Any]], str]
+"""Makes a cell from the numbers of a policy (`numbers_of`)."""
+Rows = list[tuple[str, list[tuple[str, Cell]]]]
+"""(heading, rows of a label and its cells)"""
 
 
 def print_table(result: RunResult, console: Console | None = None, summary: dict[str, Any] | None = None) -> None:
@@ -61,41 +65,46 @@ def parts(result: RunResult, width: int = 80, summary: dict[str, Any] | None = N
     return found
 
 
-def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
-    """(heading, rows of a label and its cells): the same rows on the terminal and in report.html."""
-    goal = percent(summary["target_accuracy"])
+def numbers_of(summary: dict[str, Any], policy: str) -> dict[str, Any]:
+    """The numbers of a policy in a summary, with those of its comparison with the baseline: "" for the baseline itself."""
+    compared = {name: each.get(policy, "") for name, each in summary["comparison"].items() if isinstance(each, dict)}
+    return {**summary["policies"][policy], **compared}
+
+
+def rows(summary: dict[str, Any]) -> Rows:
+    """The same rows on the terminal and in report.html."""
     several = any(p["iteration_time_s"]["mean_ci95"] for p in summary["policies"].values())
-    time: list[tuple[str, Cell]] = [
-        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
-        ("p50", lambda _, p, __: duration(p["iteration_time_s"]["p50"])),
-        ("p99", lambda _, p, __: duration(p["iteration_time_s"]["p99"])),
-        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
-        (AGAINST, _against),
-        ("speed-up", lambda name, _, c: _of(c["speedup"], name, factor)),
-        ("times the fluid bound", lambda _, p, __: factor(p["ratio_to_fluid_bound"])),
+    time = [
+        ("mean", _cell(duration, "iteration_time_s", "mean")),
+        ("p50", _cell(duration, "iteration_time_s", "p50")),
+        ("p99", _cell(duration, "iteration_time_s", "p99")),
+        ("longest", _cell(duration, "iteration_time_s", "max")),
+        (AGAINST, against),
+        ("speed-up", _cell(factor, "speedup")),
+        ("times the fluid bound", _cell(factor, "ratio_to_fluid_bound")),
     ]
     if several:
         spread = "± (95 %, repetitions)".replace(" %", f"{NBSP}%")
-        time.insert(5, (spread, lambda name, _, c: _of(c["iteration_time_reduction_ci95"], name, _half_percent)))
-        time.insert(1, (spread, lambda _, p, __: _half(p)))
-    workers: list[tuple[str, Cell]] = [
-        ("p99 of a worker's step", lambda _, p, __: duration(p["worker_iteration_time_s"]["p99"])),
-        ("share of time waiting", lambda _, p, __: percent(p["time_share"].get("wait"))),
-        ("share of time helping", lambda _, p, __: percent(p["time_share"].get("help"))),
-        ("steps with help", lambda _, p, __: f"{number(p['help']['helped_steps'])} of {number(p['iterations'])}"),
-        ("micro-batches by helpers", lambda _, p, __: number(p["help"]["micro_batches"])),
+        time.insert(5, (spread, _cell(partial(half, percent), "iteration_time_reduction_ci95")))
+        time.insert(1, (spread, _cell(partial(half, duration), "iteration_time_s", "mean_ci95")))
+    workers = [
+        ("p99 of a worker's step", _cell(duration, "worker_iteration_time_s", "p99")),
+        ("share of time waiting", _cell(percent, "time_share", "wait")),
+        ("share of time helping", _cell(percent, "time_share", "help")),
+        ("steps with help", lambda n: f"{number(n['help']['helped_steps'])} of {number(n['iterations'])}"),
+        ("micro-batches by helpers", _cell(number, "help", "micro_batches")),
     ]
-    training: list[tuple[str, Cell]] = [
-        ("final loss", lambda _, p, __: _digits(p["final_loss"])),
-        ("final accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])),
-        (f"time to {goal} accuracy", lambda _, p, __: duration(p["time_to_accuracy_s"])),
-        ("speed-up of training", lambda name, _, c: _of(c["training_speedup"], name, factor)),
+    training = [
+        ("final loss", _cell(digits, "final_loss")),
+        ("final accuracy", _cell(accuracy, "final_accuracy")),
+        (f"time to {percent(summary['target_accuracy'])} accuracy", _cell(duration, "time_to_accuracy_s")),
+        ("speed-up of training", _cell(factor, "training_speedup")),
     ]
-    sums: list[tuple[str, Cell]] = [
-        ("checked", lambda _, p, __: number(p["sums_checked"])),
-        ("wrong", lambda _, p, __: number(p["sums_wrong"])),
-        ("fragments sent", lambda _, p, __: _count(p["fragments"]["sent"])),
-        ("fragments retransmitted", lambda _, p, __: _count(p["fragments"]["retransmitted"])),
+    sums = [
+        ("checked", _cell(number, "sums_checked")),
+        ("wrong", _cell(number, "sums_wrong")),
+        ("fragments sent", _cell(number, "fragments", "sent")),
+        ("fragments retransmitted", _cell(number, "fragments", "retransmitted")),
     ]
     found = [("Iteration time", time), ("Workers", workers)]
     if any(p[key] is not None for p in summary["policies"].values() for key in ("final_loss", "final_accuracy")):
@@ -103,27 +112,36 @@ def rows(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
     return [*found, ("Sums", sums), *_jobs(summary), *_links(summary)]
 
 
-def _jobs(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+def _cell(write: Callable[[Any], str], *way: str) -> Cell:
+    """Writes the number to which a way of keys leads."""
+
+    def cell(numbers: dict[str, Any]) -> str:
+        found: Any = numbers
+        for key in way:
+            found = found.get(key)
+        return "" if found == "" else write(found)
+
+    return cell
+
+
+def _jobs(summary: dict[str, Any]) -> Rows:
     """Rows for concurrent jobs: the speed of each, and fairness; empty for a single job."""
     count = max((len(p["iteration_time_s"]["mean_of_jobs"]) for p in summary["policies"].values()), default=0)
     if count < 2:
         return []
 
     def mean_of(job: int) -> Cell:
-        return lambda _, p, __: duration(dict(enumerate(p["iteration_time_s"]["mean_of_jobs"])).get(job))
+        return lambda n: duration(dict(enumerate(n["iteration_time_s"]["mean_of_jobs"])).get(job))
 
     lines = [(f"job {job}, mean", mean_of(job)) for job in range(count)]
-    return [("Jobs at once", [*lines, ("Jain's fairness index", lambda _, p, __: _digits(p["fairness"]))])]
+    return [("Jobs at once", [*lines, ("Jain's fairness index", _cell(digits, "fairness"))])]
 
 
-def _links(summary: dict[str, Any]) -> list[tuple[str, list[tuple[str, Cell]]]]:
+def _links(summary: dict[str, Any]) -> Rows:
     """Rows for traffic on links between switches, in units of one worker's contribution."""
     names = list(dict.fromkeys(link for p in summary["policies"].values() for link in p["streams_per_link"]))
-
-    def streams_on(link: str) -> Cell:
-        return lambda _, p, __: _digits(p["streams_per_link"].get(link))
-
-    return [("Streams up a link, as counted", [(link, streams_on(link)) for link in names])] if names else []
+    lines = [(link, _cell(digits, "streams_per_link", link)) for link in names]
+    return [("Streams up a link, as counted", lines)] if names else []
 
 
 def notes(result: RunResult, summary: dict[str, Any]) -> list[str]:
@@ -175,31 +193,29 @@ def of_few_values(summary: dict[str, Any]) -> list[str]:
 
 def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
     """The overview: a row for each policy."""
-    policies, comparison = summary["policies"], summary["comparison"]
-    is_trained = any(p["final_accuracy"] is not None for p in policies.values())
-    columns: list[tuple[str, Cell]] = [
-        ("mean", lambda _, p, __: duration(p["iteration_time_s"]["mean"])),
-        ("longest", lambda _, p, __: duration(p["iteration_time_s"]["max"])),
-        (AGAINST, _against),
+    is_trained = any(p["final_accuracy"] is not None for p in summary["policies"].values())
+    columns = [
+        ("mean", _cell(duration, "iteration_time_s", "mean")),
+        ("longest", _cell(duration, "iteration_time_s", "max")),
+        (AGAINST, against),
     ]
     if is_trained:
-        goal = percent(summary["target_accuracy"])
-        columns.append(("accuracy", lambda _, p, __: _accuracy(p["final_accuracy"])))
-        columns.append((f"to {goal}", lambda _, p, __: duration(p["time_to_accuracy_s"])))
+        columns.append(("accuracy", _cell(accuracy, "final_accuracy")))
+        columns.append((f"to {percent(summary['target_accuracy'])}", _cell(duration, "time_to_accuracy_s")))
     else:
-        columns.append(("waiting", lambda _, p, __: percent(p["time_share"].get("wait"))))
-        columns.append(("helping", lambda _, p, __: percent(p["time_share"].get("help"))))
-    columns.append(("checked", lambda _, p, __: number(p["sums_checked"])))
-    columns.append(("wrong", lambda _, p, __: number(p["sums_wrong"])))
+        columns.append(("waiting", _cell(percent, "time_share", "wait")))
+        columns.append(("helping", _cell(percent, "time_share", "help")))
+    columns += [("checked", _cell(number, "sums_checked")), ("wrong", _cell(number, "sums_wrong"))]
     made = Table(box=None, padding=(0, 1, 0, 0), show_edge=False, pad_edge=False, header_style="bold")
     made.add_column("Iteration time")
     for label, _ in columns:
         made.add_column(label, justify="right", min_width=len(label), no_wrap=True)
-    for policy, each in policies.items():
+    for policy in summary["policies"]:
         name = Text(policy_name(policy))
         if policy == baseline:
             name.append(" (baseline)", style="dim")
-        made.add_row(name, *(_emphasis(label, cell(policy, each, comparison)) for label, cell in columns))
+        numbers = numbers_of(summary, policy)
+        made.add_row(name, *(_emphasis(label, cell(numbers)) for label, cell in columns))
     return made
 
 
@@ -213,8 +229,8 @@ def _table(summary: dict[str, Any], policies: Sequence[str], baseline: str | Non
     for heading, lines in rows(summary):
         made.add_row(Text(heading, style="bold cyan"))
         for label, cell in lines:
-            cells = [cell(p, summary["policies"][p], summary["comparison"]) for p in policies]
-            made.add_row(Padding(label, (0, 0, 0, 2)), *(_emphasis(label, text) for text in cells))
+            cells = [_emphasis(label, cell(numbers_of(summary, policy))) for policy in policies]
+            made.add_row(Padding(label, (0, 0, 0, 2)), *cells)
     return made
 
 
@@ -224,36 +240,8 @@ def _emphasis(label: str, text: str) -> Text:
     return Text(text, style="bold" if label in (AGAINST, "speed-up") else "")
 
 
-def _against(policy: str, _: dict[str, Any], comparison: dict[str, Any]) -> str:
-    """Iteration time against the baseline's, in words; empty for the baseline itself."""
-    reduction = comparison["iteration_time_reduction"].get(policy)
-    if reduction is None:
-        return "" if policy == comparison["baseline"] else "–"
-    verdict: comparing.Verdict = comparison["verdict"][policy]
-    return comparing.Comparison(verdict, reduction).in_words()
-
-
-def _of(values: dict[str, Any], policy: str, write: Callable[[Any], str]) -> str:
-    """A comparison with the baseline; empty for the baseline itself."""
-    return write(values[policy]) if policy in values else ""
-
-
-def _half(policy: dict[str, Any]) -> str:
-    interval = policy["iteration_time_s"]["mean_ci95"]
-    return duration((interval[1] - interval[0]) / 2) if interval else "–"
-
-
-def _half_percent(interval: list[float] | None) -> str:
-    return percent((interval[1] - interval[0]) / 2) if interval else "–"
-
-
-def _accuracy(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.1f}{NBSP}%"
-
-
-def _count(value: int | None) -> str:
-    return "–" if value is None else number(value)
-
-
-def _digits(value: float | None) -> str:
-    return "–" if value is None else digits(value)
+def against(numbers: dict[str, Any]) -> str:
+    """Iteration time against that of another policy or run, in words; "" for that itself."""
+    if not numbers["verdict"]:
+        return "–" if numbers["verdict"] is None else ""
+    return Comparison(numbers["verdict"], numbers["iteration_time_reduction"]).in_words()

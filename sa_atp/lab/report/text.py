@@ -1,7 +1,7 @@
 """Numbers and circumstances of a run in words, for tables, figures and pages."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from sa_atp.basics.words import join
 from sa_atp.lab import policies
@@ -27,13 +27,15 @@ def in_words(count: int) -> str:
     return _COUNTS[count] if 0 <= count < len(_COUNTS) else number(count)
 
 
-def number(value: int) -> str:
-    """An integer with a space between thousands: 14 400."""
-    return f"{value:,}".replace(",", NBSP)
+def number(value: int | None) -> str:
+    """An integer with a space between thousands: 14 400. Args: value: None gives a dash, as in all that follows."""
+    return "–" if value is None else f"{value:,}".replace(",", NBSP)
 
 
-def digits(value: float, significant: int = 3) -> str:
+def digits(value: float | None, significant: int = 3) -> str:
     """A number to so many significant digits, never in scientific notation: 0.0123, 1.23, 12.3, 123, 1230 -> 1230."""
+    if value is None:
+        return "–"
     value = float(f"{value:.{significant}g}")
     if not math.isfinite(value):
         return str(value)
@@ -77,6 +79,16 @@ def percent(share: float | None) -> str:
     else:
         text = digits(value, 2 if size >= 0.01 else 1)
     return f"{text}{NBSP}%"
+
+
+def accuracy(share: float | None) -> str:
+    """An accuracy in per cent, with tenths: 96.8 %."""
+    return "–" if share is None else f"{100 * share:.1f}{NBSP}%"
+
+
+def half(write: Callable[[float], str], interval: Sequence[float] | None) -> str:
+    """Half the width of an interval."""
+    return write((interval[1] - interval[0]) / 2) if interval else "–"
 
 
 def factor(value: float | None) -> str:

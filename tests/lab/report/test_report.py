@@ -187,7 +187,7 @@ def test_no_number_is_cut(name: str, width: int) -> None:
         for _, rows in table.rows(summary):
             for _, cell in rows:
                 texts = [
-                    cell(p, summary["policies"][p], summary["comparison"]).replace("\u00a0", " ")
+                    cell(table.numbers_of(summary, p)).replace("\u00a0", " ")
                     for p in policies[first : first + per_table]
                 ]
                 wanted = re.compile(r"\s+".join(re.escape(text) for text in texts if text) + r"\s*$")

@@ -66,8 +66,8 @@ def test_figures_sweeps_and_the_table_have_the_same_steps() -> None:
     assert (steps, times.tolist()) == ([0, 1, 2, 3, 4], [policy.pooled_s.tolist()])
     assert findings.iteration_time(result).replace("\u00a0", " ").endswith(": SA-ATP 2.00 s")
     rows = {label: cell for _, lines in table.rows(summarise(result)) for label, cell in lines}
-    shown = summarise(result)
-    cells = {label: rows[label]("sa-atp", shown["policies"]["sa-atp"], {}) for label in ("mean", "p50", "longest")}
+    numbers = table.numbers_of(summarise(result), "sa-atp")
+    cells = {label: rows[label](numbers) for label in ("mean", "p50", "longest")}
     assert {label: cell.replace("\u00a0", " ") for label, cell in cells.items()} == dict.fromkeys(cells, "2.00 s")
 
 

@@ -81,7 +81,7 @@ def test_titles_remarks_and_tables_have_one_verdict(result: RunResult) -> None:
     rows = {label: cell for _, lines in table.rows(summary) for label, cell in lines}
     comparison = summary["comparison"]
     for name, policy in summary["policies"].items():
-        cell = plain(rows[table.AGAINST](name, policy, comparison))
+        cell = plain(rows[table.AGAINST](table.numbers_of(summary, name)))
         verdict = comparison["verdict"].get(name)
         assert not cell.startswith("-"), "a sign and a word say it twice"
         if verdict in ("shorter", "longer"):
