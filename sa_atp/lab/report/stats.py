@@ -13,12 +13,15 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
+from typing import TypeVar
 
 import numpy as np
 
 from sa_atp.basics.arrays import Measurements
 from sa_atp.lab.runs.records import Iteration, PolicyRun, RunResult
 
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 ACTIVITIES = ("compute", "help", "send", "wait", "pause")
 
 
@@ -72,13 +75,17 @@ class PolicyStats:
         pooled = self.pooled_s
         return float(pooled.mean()) if len(pooled) else None
 
+    def run_means_s(self) -> dict[int, list[float]]:
+        """By repetition, the mean iteration time of each job that took a step."""
+        return grouped(
+            (run.repetition, float(times.mean()))
+            for run, times in zip(self.runs, self.times_s, strict=True)
+            if len(times)
+        )
+
     def repetition_means_s(self) -> dict[int, float]:
         """Mean iteration time of each repetition with a step, averaged over concurrent jobs."""
-        found: dict[int, list[float]] = defaultdict(list)
-        for run, times in zip(self.runs, self.times_s, strict=True):
-            if len(times):
-                found[run.repetition].append(float(times.mean()))
-        return {repetition: fmean(means) for repetition, means in sorted(found.items())}
+        return {repetition: fmean(means) for repetition, means in sorted(self.run_means_s().items())}
 
     @property
     def mean_interval_s(self) -> tuple[float, float] | None:
@@ -87,26 +94,18 @@ class PolicyStats:
 
     def job_means_s(self) -> dict[int, float]:
         """Mean iteration time of each job, over all repetitions."""
-        found: dict[int, list[Measurements]] = defaultdict(list)
-        for run, times in zip(self.runs, self.times_s, strict=True):
-            found[run.job].append(times)
-        pooled = {job: np.concatenate(times) for job, times in sorted(found.items())}
+        by_job = grouped((run.job, times) for run, times in zip(self.runs, self.times_s, strict=True))
+        pooled = {job: np.concatenate(times) for job, times in sorted(by_job.items())}
         return {job: float(times.mean()) for job, times in pooled.items() if len(times)}
 
     def fairness(self) -> list[float]:
         """Jain's index of the jobs' speeds, for each repetition: 1 if all are equal, 1/n if one of n gets everything."""
-        speeds: dict[int, list[float]] = defaultdict(list)
-        for run, times in zip(self.runs, self.times_s, strict=True):
-            if len(times):
-                speeds[run.repetition].append(1 / float(times.mean()))
-        return [math.fsum(s) ** 2 / (len(s) * math.fsum(x * x for x in s)) for s in speeds.values()]
+        speeds = [[1 / mean for mean in means] for means in self.run_means_s().values()]
+        return [math.fsum(s) ** 2 / (len(s) * math.fsum(x * x for x in s)) for s in speeds]
 
     def streams(self) -> dict[str, float]:
         """For each link between switches, the copies of a step's fragments that went up it, mean over repetitions."""
-        found: dict[str, list[float]] = defaultdict(list)
-        for run in self.runs:
-            for link, count in run.streams.items():
-                found[link].append(count)
+        found = grouped(link for run in self.runs for link in run.streams.items())
         return {link: fmean(counts) for link, counts in found.items()}
 
     @property
@@ -137,25 +136,31 @@ class PolicyStats:
 
     def times_to_accuracy_s(self, target: float) -> list[float | None]:
         """For each evaluated repetition: when held-out accuracy first reached the target."""
-        return [
-            next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
-            for run in self.runs
-            if run.evaluations
-        ]
+        return [_reached_s(run, target) for run in self.runs if run.evaluations]
 
     def reached_s(self, target: float) -> dict[int, float]:
         """Times to accuracy of the repetitions that reached it, in seconds; the mean of concurrent jobs that did."""
-        found: dict[int, list[float]] = defaultdict(list)
-        for run in self.runs:
-            time = next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
-            if time is not None:
-                found[run.repetition].append(time)
+        times = ((run.repetition, _reached_s(run, target)) for run in self.runs)
+        found = grouped((repetition, time) for repetition, time in times if time is not None)
         return {repetition: fmean(times) for repetition, times in found.items()}
 
     def time_to_accuracy_s(self, target: float) -> float | None:
         """Mean over repetitions; None unless all reached it, since a mean of the others would be biased."""
         found = [time for time in self.times_to_accuracy_s(target) if time is not None]
         return fmean(found) if found and len(found) == len(self.runs) else None
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The values of each key, in their order."""
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found
+
+
+def _reached_s(run: PolicyRun, target: float) -> float | None:
+    """When held-out accuracy first reached a target; None: it did not."""
+    return next((e.time_s for e in run.evaluations if e.accuracy >= target), None)
 
 
 def policies(result: RunResult) -> list[PolicyStats]:

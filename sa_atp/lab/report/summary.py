@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -56,8 +57,8 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
     training = [losses[-1][1] for run in policy.runs if (losses := stats.training_loss(run.iterations))]
     bound = policy.fluid_bound_s
     reached = [time for time in policy.times_to_accuracy_s(target) if time is not None]
-    fragments = _sums(run.fragments for run in policy.runs)
-    help_ = _sums(run.help for run in policy.runs)
+    fragments = sums(run.fragments for run in policy.runs)
+    help_ = sums(run.help for run in policy.runs)
     return {
         "iterations": sum(len(stats.step_ends_s(run)) for run in policy.runs),
         "iterations_counted": len(pooled),
@@ -151,7 +152,8 @@ def _final(policy: PolicyStats) -> tuple[float | None, float | None]:
     return _mean([e.loss for e in last]), _mean([e.accuracy for e in last])
 
 
-def _sums(counts: Any) -> dict[str, int]:
+def sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Adds up counts by name."""
     total: Counter[str] = Counter()
     for each in counts:
         total.update(each)

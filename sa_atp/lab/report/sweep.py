@@ -16,6 +16,7 @@ from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.drawing.style import SCREEN, Style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.report.stats import PolicyStats
+from sa_atp.lab.report.summary import sums
 from sa_atp.lab.report.text import NBSP, in_words, policy_name
 from sa_atp.lab.runs.records import RunResult
 
@@ -122,8 +123,8 @@ def table(plan: Plan, results: Sequence[tuple[Any, RunResult]]) -> dict[str, Any
                 "fluid_bound_s": policy.fluid_bound_s,
                 "sums_checked": sum(run.sums_checked for run in policy.runs),
                 "sums_wrong": sum(run.sums_wrong for run in policy.runs),
-                "fragments": _sum(run.fragments for run in policy.runs),
-                "help": _sum(run.help for run in policy.runs),
+                "fragments": sums(run.fragments for run in policy.runs),
+                "help": sums(run.help for run in policy.runs),
             }
         rows.append({"value": value, "policies": policies})
     found = {
@@ -154,14 +155,6 @@ def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _numbers(found: list[float]) -> dict[str, Any]:
     mean = fmean(found) if found else None
     return {"mean": mean, "ci95": stats.interval95(found), "repetitions": len(found)}
-
-
-def _sum(counts: Any) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for each in counts:
-        for name, count in each.items():
-            total[name] = total.get(name, 0) + count
-    return total
 
 
 def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:

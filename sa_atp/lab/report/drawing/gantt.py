@@ -10,7 +10,7 @@ from sa_atp.lab.report.drawing.gaps import without_gaps
 from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import duration, policy_name
-from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
+from sa_atp.lab.runs.records import PolicyRun, RunResult
 from sa_atp.lab.runs.tasks import straggler_pattern
 
 if TYPE_CHECKING:
@@ -118,11 +118,8 @@ def slow_spans(result: RunResult, run: PolicyRun) -> dict[int, Spans]:
     slow = stragglers.slow_in_steps(result, [run])
     always = text.slow_links(result)
     is_on = straggler_pattern(result.plan).is_on
-    steps: dict[tuple[int, int], list[Interval]] = defaultdict(list)
-    for each in without_gaps(run):
-        steps[each.worker, each.step].append(each)
     found: dict[int, Spans] = defaultdict(list)
-    for (worker, step), intervals in steps.items():
+    for (worker, step), intervals in stats.grouped(((i.worker, i.step), i) for i in without_gaps(run)).items():
         start_us, end_us = min(i.start_us for i in intervals), max(i.end_us for i in intervals)
         if worker in slow.get(step, {}) or worker in always:
             found[worker].append((start_us / 1e6, (end_us - start_us) / 1e6))

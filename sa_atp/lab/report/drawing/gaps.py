@@ -4,8 +4,7 @@ Intervals cover a step (`steps.step_record.account`), but a worker is not always
 the sum and writes records; and workers begin their first and end their last step at different times.
 """
 
-from collections import defaultdict
-
+from sa_atp.lab.report.stats import grouped
 from sa_atp.lab.runs.records import Interval, PolicyRun
 
 BETWEEN = "the testbed copies the sum and writes records"
@@ -20,11 +19,8 @@ def without_gaps(run: PolicyRun) -> list[Interval]:
     if not run.intervals:
         return []
     origin_us, end_us = min(i.start_us for i in run.intervals), max(i.end_us for i in run.intervals)
-    workers: dict[int, list[Interval]] = defaultdict(list)
-    for each in run.intervals:
-        workers[each.worker].append(each)
     found = []
-    for worker, intervals in sorted(workers.items()):
+    for worker, intervals in sorted(grouped((each.worker, each) for each in run.intervals).items()):
         intervals.sort(key=lambda i: (i.start_us, i.end_us))
         first, last = intervals[0], max(intervals, key=lambda i: i.end_us)
         found += _gap(Interval(worker, first.step, "between", origin_us, first.start_us, BEFORE))
