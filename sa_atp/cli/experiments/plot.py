@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
     if options.dpi and suffix != "png":
         raise UserError(f"--dpi {options.dpi}: {suffix} has no pixels; it is for --format png")
     written, left_out = figures.write(result, options.out or options.folder / FIGURES, kinds, look, suffix)
-    for path in written:
-        print(path)
+    for each in written:
+        print(each.path)
     for name, why in left_out.items():
         print(f"sa-atp: {name} is not drawn: {why}", file=sys.stderr)
     return 1 if left_out and options.names else 0

@@ -95,11 +95,13 @@ def selected(result: RunResult, names: Sequence[str]) -> RunResult:
 
 
 def draw(result: RunResult, folder: Path, summary: dict[str, Any] | None = None) -> list[Path]:
-    """Draws figures and report.html.
+    """Draws figures and report.html, and removes the files of figures for which the run has no data.
 
     Raises: MissingPartError without matplotlib or jinja2; UserError as `write_report`.
     """
     needs.require_modules("figures and report.html need", "matplotlib", "jinja2")
-    drawn, left_out = figures.draw_all(result, folder)
+    drawn, left_out = figures.write(result, folder, figures.FIGURES)
+    for name in left_out:
+        (folder / name).unlink(missing_ok=True)
     page = html.render(result, drawn, left_out, summary)
     return [*(figure.path for figure in drawn), files.write_text(folder / "report.html", page)]

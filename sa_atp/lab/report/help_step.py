@@ -13,6 +13,7 @@ from typing import Literal
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import meant
+from sa_atp.lab.report import stats
 from sa_atp.lab.runs.records import Interval, PolicyRun, RunResult
 from sa_atp.lab.runs.tasks import job_name
 from sa_atp.net.logs import reading
@@ -152,7 +153,9 @@ def explain(
         repetition=repetition,
         step=step,
         end_ms=(min(ends_s) * 1e6 - start_us if ends_s else max(ends_us) - start_us) / 1000,
-        ranks=tuple(_rank(rank, decisions, answers, records, began_us, start_us) for rank in _ranks(records)),
+        ranks=tuple(
+            _rank(rank, decisions, answers, records, began_us, start_us) for rank in sorted({i.worker for i in records})
+        ),
         shards=tuple(_shards(records)),
         decisions=decisions,
     )
@@ -183,10 +186,6 @@ def _events(result: RunResult, run: PolicyRun, log: Path, step: int) -> list[tup
     if any(isinstance(event, Decided) and event.each_us and not event.answer_us for _, event in found):
         raise UserError(f"{folder}: a log of an earlier release, which has no projections: {LOGGED}")
     return sorted(found, key=lambda each: each[0])
-
-
-def _ranks(records: Sequence[Interval]) -> list[int]:
-    return sorted({i.worker for i in records})
 
 
 def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[Decision]:
@@ -265,7 +264,7 @@ def _rank(
     first = answers[0][1]
     works = [(i, found) for i in mine if (found := MICRO_BATCH.fullmatch(i.label))]
     done = [i for i, found in works if not found[3]]
-    counted = [shard for shard, pieces in _first(records).items() for who in pieces.values() if who == rank]
+    counted = [shard for shard, pieces in _pieces(records).items() for ranks in pieces.values() if ranks[0] == rank]
     told = [d for d in decisions if d.rank == rank and d.asked not in ("revocation", "call")]
     real_ms = (max((i.end_us for i in done), default=min(i.start_us for i in mine)) - start_us) / 1000
     before = [d for d in told if d.at_ms < real_ms] or told[:1]
@@ -302,30 +301,20 @@ def _projected(rank: int, told: Sequence[Decision], begins_ms: float, done_ms: f
     return [span for span in found if span.end_ms > span.start_ms]
 
 
-def _first(records: Sequence[Interval]) -> dict[int, dict[int, int]]:
-    """By shard and micro-batch, the rank that computed it first: of several at the same time its owner, else the lowest
-    (as in `runs.collect`).
+def _pieces(records: Sequence[Interval]) -> dict[int, dict[int, list[int]]]:
+    """By shard and micro-batch, the ranks that computed it, the first one first: of several at the same time its owner,
+    else the lowest (as in `runs.collect`).
     """
-    found: dict[int, dict[int, tuple[int, bool, int]]] = {}
-    for i in records:
-        label = MICRO_BATCH.fullmatch(i.label)
-        if label and not label[3]:
-            shard, m = int(label[1]), int(label[2])
-            mine = i.end_us, shard != i.worker, i.worker
-            pieces = found.setdefault(shard, {})
-            pieces[m] = min(pieces.get(m, mine), mine)
-    return {shard: {m: who for m, (_, _, who) in pieces.items()} for shard, pieces in sorted(found.items())}
+    works = [(i, found) for i in records if (found := MICRO_BATCH.fullmatch(i.label)) and not found[3]]
+    done = sorted((int(found[1]), int(found[2]), i.end_us, int(found[1]) != i.worker, i.worker) for i, found in works)
+    pieces: dict[int, dict[int, list[int]]] = {}
+    for shard, m, _, _, rank in done:
+        pieces.setdefault(shard, {}).setdefault(m, []).append(rank)
+    return pieces
 
 
 def _shards(records: Sequence[Interval]) -> Iterator[HelpOfShard]:
-    first = _first(records)
-    for shard, pieces in first.items():
-        computed: dict[int, list[int]] = {}
-        for m, rank in sorted(pieces.items()):
-            computed.setdefault(rank, []).append(m)
-        copied: dict[int, list[int]] = {}
-        for i in records:
-            label = MICRO_BATCH.fullmatch(i.label)
-            if label and not label[3] and int(label[1]) == shard and pieces[int(label[2])] != i.worker:
-                copied.setdefault(i.worker, []).append(int(label[2]))
+    for shard, pieces in _pieces(records).items():
+        computed = stats.grouped((ranks[0], m) for m, ranks in pieces.items())
+        copied = stats.grouped((rank, m) for m, ranks in pieces.items() for rank in ranks[1:])
         yield HelpOfShard(shard, computed, copied)

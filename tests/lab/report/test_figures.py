@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.lab import policies
+from sa_atp.lab import policies, report
 from sa_atp.lab.plans.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import figures, gantt, style
@@ -79,8 +79,8 @@ def test_figures_for_a_paper_fit_into_a_column(name: str, tmp_path: Path) -> Non
     written, left_out = figures.write(CASES[name](), tmp_path, FIGURES, PAPER, "pdf")
     assert len(written) == len(FIGURES)
     assert left_out == {}
-    for path in written:
-        data = path.read_bytes()
+    for each in written:
+        data = each.path.read_bytes()
         assert b"/FontFile2" in data, "fonts are embedded"
         assert b"/Type3" not in data
         assert b"/MediaBox [ 0 0 237.6 172.8 ]" in data  # 3.3 x 2.4 inches
@@ -107,26 +107,24 @@ def test_the_same_figure_gives_the_same_file_whatever_the_user_has_set(suffix: s
     first, _ = figures.write(result, tmp_path / "a", kinds, SCREEN, suffix)
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "black", "pdf.fonttype": 3}):
         again, _ = figures.write(result, tmp_path / "b", kinds, SCREEN, suffix)
-    assert first[0].read_bytes() == again[0].read_bytes()
-    assert first[0].read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
+    assert first[0].path.read_bytes() == again[0].path.read_bytes()
+    assert first[0].path.read_bytes().startswith({"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix])
 
 
 def test_many_steps_stay_a_small_picture(tmp_path: Path) -> None:
-    written, left_out = figures.draw_all(CASES["many steps"](), tmp_path)
+    written, left_out = figures.write(CASES["many steps"](), tmp_path, FIGURES)
     assert (len(written), left_out) == (len(FIGURES), {})
     assert all(each.path.stat().st_size < 400_000 and len(each.picture) < 500_000 for each in written)
 
 
 def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "timeline.png").write_bytes(b"old")
-    written, left_out = figures.draw_all(CASES["no intervals"](), tmp_path)
-    assert {each.path.name for each in written} == {kind.name for kind in FIGURES} - {"timeline.png"}
-    assert left_out == {"timeline.png": "no intervals were recorded"}
-    assert not (tmp_path / "timeline.png").exists()
-    for each in written:  # text stays text
-        svg = base64.b64decode(each.picture.removeprefix("data:image/svg+xml;base64,")).decode()
-        assert "SA-ATP" in svg
-        assert "sans-serif" in svg
+    report.draw(CASES["no intervals"](), tmp_path)
+    assert {path.name for path in tmp_path.glob("*.png")} == {kind.name for kind in FIGURES} - {"timeline.png"}
+    page = (tmp_path / "report.html").read_text()
+    assert "timeline.png is not drawn: no intervals were recorded" in page
+    for svg in re.findall('data:image/svg.xml;base64,([^"]+)', page):  # text stays text
+        assert re.search("SA-ATP.*sans-serif|sans-serif.*SA-ATP", base64.b64decode(svg).decode(), re.DOTALL)
 
 
 def test_names_of_figures() -> None:

@@ -119,7 +119,7 @@ def test_a_run_is_not_lost_with_its_figures(
         raise RuntimeError("no fonts")
 
     with monkeypatch.context() as broken:
-        broken.setattr(figures, "draw_all", fails)
+        broken.setattr(figures, "write", fails)
         assert cli.main(["run", plan, "--out", str(out)]) == cli.EXIT_BAD_RESULT
     printed = capsys.readouterr()
     assert "Iteration time" in printed.out

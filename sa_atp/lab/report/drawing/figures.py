@@ -36,11 +36,16 @@ class FigureKind:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A drawn figure: its file, and the picture as a data URI."""
+    """A drawn figure, and its file."""
 
     path: Path
     caption: str
-    picture: str
+    made: "Figure"
+
+    @property
+    def picture(self) -> str:
+        """The figure as a data URI."""
+        return style.as_uri(self.made)
 
 
 def draw(result: RunResult, kind: FigureKind, style_: Style = SCREEN) -> "Figure":
@@ -52,29 +57,12 @@ def draw(result: RunResult, kind: FigureKind, style_: Style = SCREEN) -> "Figure
     return style.drawn(draw_on, lambda: kind.title(result), style_)
 
 
-def draw_all(result: RunResult, folder: Path) -> tuple[list[Drawn], dict[str, str]]:
-    """Writes all figures for which the run has data, and removes files of the others.
-
-    Returns: the figures; and by name, why others were not drawn. Raises: MissingPartError without matplotlib; UserError.
-    """
-    written, left_out = [], {}
-    for kind in FIGURES:
-        path = folder / kind.name
-        try:
-            made = draw(result, kind)
-            written.append(Drawn(style.save(made, path), kind.caption, style.as_uri(made)))
-        except NothingToDrawError as reason:
-            left_out[kind.name] = str(reason)
-            path.unlink(missing_ok=True)
-    return written, left_out
-
-
 def write(
-    result: RunResult, folder: Path, kinds: Sequence[FigureKind], style_: Style, suffix: str
-) -> tuple[list[Path], dict[str, str]]:
-    """Writes figures for which the run has data in one style and format, to be used elsewhere, without a page.
+    result: RunResult, folder: Path, kinds: Sequence[FigureKind], style_: Style = SCREEN, suffix: str = "png"
+) -> tuple[list[Drawn], dict[str, str]]:
+    """Writes figures for which the run has data in one style and format.
 
-    Args: suffix: one of style.FORMATS. Returns: the files; and by name, why others were not drawn.
+    Args: suffix: one of style.FORMATS. Returns: the figures; and by the file's name, why others were not drawn.
 
     Raises: MissingPartError without matplotlib; UserError.
     """
@@ -82,7 +70,8 @@ def write(
     for kind in kinds:
         path = folder / f"{kind.stem}.{suffix}"
         try:
-            written.append(style.save(draw(result, kind, style_), path))
+            made = draw(result, kind, style_)
+            written.append(Drawn(style.save(made, path), kind.caption, made))
         except NothingToDrawError as reason:
             left_out[path.name] = str(reason)
     return written, left_out
