@@ -244,12 +244,8 @@ class Process:
 
     def cpu_times_s(self) -> tuple[float, float]:
         """CPU time in user mode and in the kernel."""
-        try:
-            fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return 0.0, 0.0
-        ticks = float(os.sysconf("SC_CLK_TCK"))
-        return int(fields[11]) / ticks, int(fields[12]) / ticks
+        fields, ticks = stat_of(self._process.pid), float(os.sysconf("SC_CLK_TCK"))
+        return (int(fields[11]) / ticks, int(fields[12]) / ticks) if fields else (0.0, 0.0)
 
     def check(self) -> None:
         """Raises: ProcessError: it has ended."""
@@ -261,10 +257,7 @@ class Process:
 
     def is_stopped(self) -> bool:
         """Whether it is stopped by SIGSTOP or a debugger, and may be continued."""
-        try:
-            return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-        except OSError:
-            return False
+        return stat_of(self._process.pid)[:1] in (["T"], ["t"])
 
     def look(self) -> None:
         """Reports once if it has been stopped for a while."""
@@ -347,19 +340,10 @@ class Group:
         arguments: Sequence[str],
         log: Path,
         environment: Mapping[str, str] | None = None,
-        *,
-        program: Sequence[str] = (sys.executable, "-m"),
-        inside: Sequence[str] = (),
-        talks: bool = True,
-        forked: Sequence[str] | None = None,
+        **options: Any,
     ) -> Process:
-        """Starts a process; see Process for the arguments."""
-        return self.add(
-            Process(
-                name, arguments, log, environment, program=program, inside=inside, talks=talks, forked=forked,
-                waiting=self.waiting,
-            )
-        )  # fmt: skip
+        """Starts a process. Args: those of Process, but for `waiting`."""
+        return self.add(Process(name, arguments, log, environment, **options, waiting=self.waiting))
 
     def add(self, process: Process) -> Process:
         """Adds a running process to the group."""
@@ -382,6 +366,14 @@ class Group:
     ) -> None:
         for process in reversed(self._processes):
             process.end()
+
+
+def stat_of(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on, the third of proc(5); empty: there is no such process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def wait_for(processes: Sequence[Process], timeout_s: float) -> list[Process]:

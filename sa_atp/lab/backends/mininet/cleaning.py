@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sa_atp.basics.errors import MissingPartError
 from sa_atp.lab.backends.mininet import cgroups
+from sa_atp.lab.runs.processes import stat_of
 
 OWNER = "SA_ATP_OWNER"  # environment variable of every process of a run: OWNER_PID:START_TICKS
 FOLDER_PREFIX = "sa-atp-net-"
@@ -80,15 +81,15 @@ def _orphans() -> Iterator[tuple[int, str]]:
         try:
             command = (entry / "cmdline").read_bytes()
             environment = (entry / "environ").read_bytes()
-            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+            parent = stat_of(int(entry.name))[1]
+        except (OSError, IndexError):
             continue  # the process has ended meanwhile
         mark = re.search(rb"(?:^|\0)" + OWNER.encode() + rb"=([0-9]+:[0-9]+)", environment)
         words = b" ".join(command.split(b"\0")).decode(errors="replace").strip()
         if mark is not None:
             if not _lives(mark[1].decode()):
                 yield int(entry.name), words[:80]
-        elif SHELL.search(command) and parent == 1:
+        elif SHELL.search(command) and parent == "1":
             yield int(entry.name), words[:80]
 
 
@@ -105,10 +106,7 @@ def _lives(mark: str) -> bool:
 
 def _start_ticks(pid: int) -> str:
     """Start time of a process, in clock ticks since boot; "" if it does not exist."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except OSError:
-        return ""
+    return "".join(stat_of(pid)[19:20])
 
 
 def _end(pid: int) -> None:
@@ -119,13 +117,6 @@ def _end(pid: int) -> None:
             return
         deadline = time.monotonic() + END_S
         while time.monotonic() < deadline:
-            if not _start_ticks(pid) or _is_zombie(pid):
+            if stat_of(pid)[:1] in ([], ["Z"]):
                 return
             time.sleep(0.05)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True

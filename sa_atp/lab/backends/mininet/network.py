@@ -60,9 +60,10 @@ class MininetNetwork:
         self.layout = layout
         self.switch = switch
         self.build = {"lanes": lanes, "contributions": contributions}
-        self._build_arguments = ["--lanes", str(lanes), "--contributions", str(contributions)]
+        self._ps_arguments = ["--lanes", str(lanes), "--contributions", str(contributions)]
+        if log is not None:
+            self._ps_arguments += ["--log", str(log.absolute())]
         self.log = None if log is None else log.absolute()
-        self._log_arguments = [] if log is None else ["--log", str(self.log)]
         self.slots = slots
         self.slots_per_job = slots_per_job
         self.logs = logs
@@ -218,34 +219,25 @@ class MininetNetwork:
         file = self.sockets / "switches.json"
         addresses = {switch.name: switch.grpc for switch in self._net.switches}
         file.write_text(json.dumps(self.layout.switch_file(addresses, MARK_ABOVE[self.switch]), indent=1))
-        place = self.layout.server
-        address = f"{place.ip}:{UDP_PORT}"
-        self.server = self.start(
-            place.name, "parameter server",
-            ["sa_atp", "ps", "--listen", address, "--switches", str(file), *self._build_arguments,
-             "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job), *self._log_arguments],
-        )  # fmt: skip
-        self.server.answer(READY_TIMEOUT_S)
+        options = ["--switches", str(file), "--slots", str(self.slots), "--slots-per-job", str(self.slots_per_job)]
+        self.server, address = self._serve("parameter server", "ps", UDP_PORT, *self._ps_arguments, *options)
         return f"udp://{address}"
 
     def start_plain_server(self) -> str:
         """Starts a parameter server that sums by itself. Returns: its address. Raises: ProcessError."""
-        place = self.layout.server
-        address = f"{place.ip}:{PLAIN_PORT}"
-        process = self.start(
-            place.name, "plain parameter server",
-            ["sa_atp", "ps", "--listen", address, *self._build_arguments, *self._log_arguments],
-        )  # fmt: skip
-        process.answer(READY_TIMEOUT_S)
-        return f"udp://{address}"
+        return f"udp://{self._serve('plain parameter server', 'ps', PLAIN_PORT, *self._ps_arguments)[1]}"
 
     def start_parameters(self) -> str:
         """Starts a server of parameters beside the parameter server. Returns: its address. Raises: ProcessError."""
+        return self._serve("server of parameters", "params", PARAMETERS_PORT)[1]
+
+    def _serve(self, name: str, command: str, port: int, *options: str) -> tuple[Process, str]:
+        """Starts a server on the parameter server's host, and waits for it. Returns: it, and its address."""
         place = self.layout.server
-        address = f"{place.ip}:{PARAMETERS_PORT}"
-        process = self.start(place.name, "server of parameters", ["sa_atp", "params", "--listen", address])
+        address = f"{place.ip}:{port}"
+        process = self.start(place.name, name, ["sa_atp", command, "--listen", address, *options])
         process.answer(READY_TIMEOUT_S)
-        return address
+        return process, address
 
 
 def _sent_bytes(node: Any, interface: str) -> int:
