@@ -35,16 +35,10 @@ class _File(msgspec.Struct):
 
 
 class _Table(msgspec.Struct):
+    """Records of one kind of a run."""
+
     columns: list[str]
     rows: list[list[Any]]
-
-
-class _Tables(msgspec.Struct):
-    """A run's records."""
-
-    iterations: _Table
-    intervals: _Table
-    evaluations: _Table
 
 
 def encode(result: RunResult) -> dict[str, Any]:
@@ -102,8 +96,7 @@ def _encode_rows(kind: type, records: list[Any]) -> dict[str, Any]:
 
 def _decode_run(data: dict[str, Any]) -> PolicyRun:
     """Raises: BadRun, msgspec.ValidationError."""
-    tables = msgspec.convert(data, _Tables)
-    records = {name: _records(name, getattr(tables, name)) for name in RECORDS}
+    records = {name: _records(name, msgspec.convert(data.get(name), _Table)) for name in RECORDS}
     return msgspec.convert({**data, **records}, PolicyRun, dec_hook=_decode_float)
 
 

@@ -1,7 +1,8 @@
 """Runs of every kind that reports have to handle."""
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from sa_atp.lab.plans.plan import Plan, RunPlan, StragglerPlan, TopologyPlan
@@ -17,6 +18,23 @@ def iteration(step: int, worker: int, iteration_s: float, **fields: float) -> It
         "micro_batches": 2, "helped": 0,
     }  # fmt: skip
     return Iteration(step=step, worker=worker, iteration_s=iteration_s, **{**known, **fields})  # type: ignore[arg-type]
+
+
+def timed(took: Mapping[str, Sequence[Sequence[float]]], backend: str = "sim") -> RunResult:
+    """A run of one worker. Args: took: by policy, for each repetition, the time of each step."""
+    (shape,) = {(len(each), len(each[0])) for each in took.values()}
+    repetitions, steps = shape
+    run = RunPlan(policies=tuple(took), steps=steps, warm_up=0, repetitions=repetitions)
+    plan = Plan(run=run, topology=TopologyPlan(workers=1), straggler=StragglerPlan(pattern="none"))
+    runs = []
+    for repetition in range(repetitions):
+        for policy, each in took.items():
+            ends = itertools.accumulate(each[repetition])
+            rows = [
+                iteration(n, 0, s, end_s=end) for n, (s, end) in enumerate(zip(each[repetition], ends, strict=True))
+            ]
+            runs.append(PolicyRun(policy, repetition, rows, sums_checked=steps))
+    return RunResult(plan, "plan.toml", backend, "embedded", {}, runs)
 
 
 def small(*, warm_up: int = 1) -> RunResult:
@@ -72,33 +90,6 @@ def gaps() -> RunResult:
             for late_us in [20_000 * i.step + 3_000 * i.worker]
         ]
         run.iterations = [replace(i, end_s=i.end_s + 0.02 * i.step + 0.003 * i.worker) for i in run.iterations]
-    return found
-
-
-def crowded_steps() -> RunResult:
-    """A run in which every second step is very short, so that labels of steps have no room."""
-    found = synthetic.result(steps=12)
-    for run in found.runs[1:]:
-        ends = sorted({i.end_s for i in run.iterations})
-        starts, at = {}, 0.0
-        for step, (start, end) in enumerate(zip([0.0, *ends], ends, strict=False)):
-            starts[step] = start, at
-            at += (end - start) * (0.01 if step % 2 else 1)
-
-        def moved(step: int, time_s: float, starts: dict[int, tuple[float, float]] = starts) -> float:
-            start, begins = starts[step]
-            return begins + (time_s - start) * (0.01 if step % 2 else 1)
-
-        run.intervals = [
-            replace(
-                i,
-                start_us=round(1e6 * moved(i.step, i.start_us / 1e6)),
-                end_us=round(1e6 * moved(i.step, i.end_us / 1e6)),
-            )
-            for i in run.intervals
-        ]
-        run.iterations = [replace(i, end_s=moved(i.step, i.end_s)) for i in run.iterations]
-        run.evaluations = [replace(e, time_s=moved(e.step, e.time_s)) for e in run.evaluations]
     return found
 
 
@@ -250,7 +241,6 @@ CASES: dict[str, Callable[[], RunResult]] = {
     "no evaluations": lambda: synthetic.result(evaluate=False, steps=6),
     "cancelled work": _cancelled,
     "gaps between steps": gaps,
-    "crowded steps": crowded_steps,
     "late worker": late_worker,
     "no intervals": _no_intervals,
     "repetitions are alike": _alike,

@@ -218,16 +218,10 @@ def test_data_that_is_not_a_run_is_refused_in_one_line(change: Any, tmp_path: Pa
     assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\x00"])
-def test_text_that_is_not_a_run_is_refused(text: str, tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(text)
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"[" * 100_000, b"\x00", b"\xff\xfe\x00"])
+def test_data_that_is_no_object_is_refused(data: bytes, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(data)
     with pytest.raises(UserError, match=r"run\.json"):
-        files.load(tmp_path)
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="not JSON"):
         files.load(tmp_path)
 
 
@@ -260,9 +254,3 @@ def test_an_interrupted_write_leaves_what_was_there(error: BaseException, tmp_pa
         files.write_file(path, half)
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
     assert path.read_text() == "before"
-
-
-def test_floats_that_json_lacks_survive() -> None:
-    assert math.isnan(archive._decode_float(float, None))
-    assert archive.jsonable([math.nan, math.inf, -math.inf, (1, 2)]) == [None, "inf", "-inf", [1, 2]]
-    assert archive._decode_float(float, "-inf") == -math.inf

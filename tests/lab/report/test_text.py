@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, StragglerPlan, TopologyPlan
+from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, StragglerPlan
 from sa_atp.lab.report import findings, table, text
 from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
+from sa_atp.lab.runs.records import Evaluation, RunResult
 
 from . import synthetic
-from .cases import CASES, iteration, small
+from .cases import CASES, small, timed
 
 
 def plain(sentence: str) -> str:
@@ -120,14 +120,10 @@ def test_a_difference_within_the_spread_of_repetitions_is_not_claimed() -> None:
 
 def with_means(*means: tuple[float, float]) -> RunResult:
     """A run with two policies. Args: the mean iteration times of both in each repetition."""
-    plan = Plan(run=RunPlan(steps=2, warm_up=0, repetitions=len(means)), topology=TopologyPlan(workers=1))
-    runs = []
-    for repetition, both in enumerate(means):
-        for policy, mean in zip(plan.run.policies, both, strict=True):
-            run = PolicyRun(policy, repetition, sums_checked=2)
-            run.iterations = [iteration(step, 0, mean, end_s=mean * (step + 1)) for step in range(2)]
-            runs.append(run)
-    return RunResult(plan, "plan.toml", "local", "embedded", {}, runs)
+    took = zip(*means, strict=True)
+    return timed(
+        {name: [[mean, mean] for mean in each] for name, each in zip(("atp", "sa-atp"), took, strict=True)}, "local"
+    )
 
 
 def test_repetitions_are_compared_in_pairs() -> None:

@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
 
-from .cases import iteration
+from .cases import iteration, timed
 
 POLICIES = ("atp", "sa-atp", "falcon", "sync-opt", "unheard-of")
 times = st.sampled_from([0.0, 0.1, 0.5, 1.0, 1.001, 1.05, 1.2, 2.0, 2.1, 30.0])
@@ -125,14 +124,7 @@ def test_waiting_shares_are_true(result: RunResult) -> None:
 
 
 def test_a_median_that_says_the_opposite_of_the_mean_is_told() -> None:
-    took = {"atp": [0.1] * 9 + [2.0], "sa-atp": [0.12] * 10, "boa": [0.1] * 10}
-    plan = Plan(run=RunPlan(policies=tuple(took), steps=10, warm_up=0), topology=TopologyPlan(workers=3))
-    runs = []
-    for name, each in took.items():
-        ends = [sum(each[: step + 1]) for step in range(10)]
-        records = [iteration(s, w, each[s], end_s=ends[s]) for s in range(10) for w in range(3)]
-        runs.append(PolicyRun(name, 0, records, sums_checked=1))
-    result = RunResult(plan, "plan.toml", "sim", "embedded", {"cpus": 2}, runs)
+    result = timed({"atp": [[0.1] * 9 + [2.0]], "sa-atp": [[0.12] * 10], "boa": [[0.1] * 10]})
     said = [plain(each.text) for each in findings.remarks(result, summarise(result)) if "median" in each.text]
     assert said == [
         "SA-ATP: its mean iteration is shorter than ATP's, but its median is 20 % longer: few iterations decide the mean.",
@@ -140,14 +132,8 @@ def test_a_median_that_says_the_opposite_of_the_mean_is_told() -> None:
 
 
 def test_a_policy_that_is_better_than_sa_atp_is_named() -> None:
-    plan = Plan(run=RunPlan(policies=("atp", "sa-atp", "falcon"), steps=2, warm_up=0), topology=TopologyPlan(workers=1))
-    runs = []
-    for name, took in zip(plan.run.policies, (1.0, 0.5, 0.3), strict=True):
-        run = PolicyRun(name, 0, iterations=[iteration(step, 0, took, end_s=took * (step + 1)) for step in range(2)])
-        runs.append(run)
-    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, runs)
-    assert plain(findings.iteration_time(result)).startswith("Falcon: 70 % shorter iterations than ATP")
+    result = timed({"atp": [[1.0, 1.0]], "sa-atp": [[0.5, 0.5]], "falcon": [[0.3, 0.3]]})
+    assert plain(findings.iteration_time(result)) == "Falcon: 70 % shorter iterations than ATP with no straggler"
     assert "of Falcon" in html.render(result)
-    runs[1].iterations = [replace(i, iteration_s=0.301, end_s=0.301 * (i.step + 1)) for i in runs[1].iterations]
-    runs[0].iterations = [replace(i, iteration_s=0.1, end_s=0.1 * (i.step + 1)) for i in runs[0].iterations]
+    result = timed({"atp": [[0.1, 0.1]], "sa-atp": [[0.301, 0.301]], "falcon": [[0.3, 0.3]]})
     assert plain(findings.iteration_time(result)).startswith("Falcon: 200 % longer iterations than ATP")
