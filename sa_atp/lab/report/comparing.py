@@ -79,19 +79,15 @@ def compare(reduction: float, pairs: Sequence[float], same: float, *, by_chance:
         same: smaller differences count as none.
         by_chance: whether a difference below CHANCE in a single repetition may be chance.
     """
-    word: Verdict = "shorter" if reduction > 0 else "longer"
     interval = stats.interval95(pairs)
-    if interval is None:
-        if abs(reduction) < same:
-            word = "same"
-        elif abs(reduction) < CHANCE and by_chance:
-            word = "unclear"
-    elif interval[0] <= 0 <= interval[1]:
-        word = (
-            "unclear" if max(-interval[0], interval[1]) >= same else "same"
-        )  # else the interval is so narrow that they are the same
+    low, high = interval or (reduction, reduction)
+    word: Verdict = "shorter" if reduction > 0 else "longer"
+    if low <= 0 <= high:  # an interval may be so narrow that they are the same
+        word = "same" if max(-low, high) < same else "unclear"
     elif abs(reduction) < same:
         word = "same"
-    elif (reduction > 0) != (interval[0] > 0):  # only the repetitions that both ran contradict the means
-        word = "unclear"
+    else:
+        contradicted = (reduction > 0) != (low > 0)  # of the means, by the repetitions that both ran
+        if contradicted or (interval is None and by_chance and abs(reduction) < CHANCE):
+            word = "unclear"
     return Comparison(word, reduction)

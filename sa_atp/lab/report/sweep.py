@@ -44,20 +44,8 @@ class Quantity:
     """Whether the panel shows the fluid bound, too."""
 
 
-def _iteration_time(policy: PolicyStats, plan: Plan) -> list[float]:
-    return list(policy.repetition_means_s().values())
-
-
-def _aggregation(policy: PolicyStats, plan: Plan) -> list[float]:
-    """Share of sums that the switch completed, of all jobs of a repetition together."""
-    return _ratios(policy, "in_switch", ("in_switch", "at_ps"))
-
-
-def _collisions(policy: PolicyStats, plan: Plan) -> list[float]:
-    return _ratios(policy, "collisions", ("sent",))
-
-
 def _ratios(policy: PolicyStats, above: str, below: Sequence[str]) -> list[float]:
+    """A count of fragments over others, of all jobs of a repetition together."""
     found = []
     for repetition in sorted({run.repetition for run in policy.runs}):
         runs = [run.fragments for run in policy.runs if run.repetition == repetition]
@@ -67,23 +55,32 @@ def _ratios(policy: PolicyStats, above: str, below: Sequence[str]) -> list[float
     return found
 
 
-def _accuracy(policy: PolicyStats, plan: Plan) -> list[float]:
-    return [time for time in policy.times_to_accuracy_s(plan.run.target_accuracy) if time is not None]
-
-
-def _fairness(policy: PolicyStats, plan: Plan) -> list[float]:
-    return policy.fairness()
-
-
-ITERATION_TIME = Quantity("mean iteration time", _iteration_time, is_time=True, has_bound=True)
+ITERATION_TIME = Quantity(
+    "mean iteration time", lambda policy, _: list(policy.repetition_means_s().values()), is_time=True, has_bound=True
+)
 QUANTITIES = {
     "iteration-time": (ITERATION_TIME,),
     "aggregation": (
-        Quantity("share of sums that the switch completed", _aggregation, highest=1.0),
-        Quantity("packets added by the server, per fragment sent", _collisions),
+        Quantity(
+            "share of sums that the switch completed",
+            lambda policy, _: _ratios(policy, "in_switch", ("in_switch", "at_ps")),
+            highest=1.0,
+        ),
+        Quantity(
+            "packets added by the server, per fragment sent", lambda policy, _: _ratios(policy, "collisions", ("sent",))
+        ),
     ),
-    "accuracy": (Quantity("time to the target accuracy", _accuracy, is_time=True),),
-    "fairness": (Quantity("Jain's index of the jobs' speeds", _fairness, highest=1.0), ITERATION_TIME),
+    "accuracy": (
+        Quantity(
+            "time to the target accuracy",
+            lambda policy, plan: [t for t in policy.times_to_accuracy_s(plan.run.target_accuracy) if t is not None],
+            is_time=True,
+        ),
+    ),
+    "fairness": (
+        Quantity("Jain's index of the jobs' speeds", lambda policy, _: policy.fairness(), highest=1.0),
+        ITERATION_TIME,
+    ),
 }
 """The panels of each figure of a plan; sweep.json and the terminal have the first quantity."""
 
@@ -143,18 +140,16 @@ def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     for policy in dict.fromkeys(name for row in rows for name in row["policies"]):
         parts = [row["policies"][policy]["quantities"] for row in rows if policy in row["policies"]]
         shown = {
-            title: _numbers([part[title]["mean"] for part in parts if part[title]["mean"] is not None])
+            title: _numbers([part[title]["mean"] for part in parts if part[title]["mean"] is not None], "seeds")
             for title in parts[0]
         }
-        shown = {title: {**{k: v for k, v in n.items() if k != "repetitions"}, "seeds": n["repetitions"]}
-                 for title, n in shown.items()}  # fmt: skip
         found[policy] = {**next(iter(shown.values())), "quantities": shown}
     return found
 
 
-def _numbers(found: list[float]) -> dict[str, Any]:
-    mean = fmean(found) if found else None
-    return {"mean": mean, "ci95": stats.interval95(found), "repetitions": len(found)}
+def _numbers(found: list[float], counted: str = "repetitions") -> dict[str, Any]:
+    """The mean of some values, its interval, and how many there are. Args: counted: what they are."""
+    return {"mean": fmean(found) if found else None, "ci95": stats.interval95(found), counted: len(found)}
 
 
 def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:

@@ -26,7 +26,7 @@ MOST_KEPT = 2  # nurseries for other variables
 class Child:
     """A forked process, with the methods of `subprocess.Popen` that this package calls."""
 
-    def __init__(self, status: int, stdin: IO[bytes] | None, stdout: IO[bytes] | None) -> None:
+    def __init__(self, status: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
         """Args: status: a pipe from which its number comes, and its status once it has ended."""
         self.stdin, self.stdout = stdin, stdout
         self.returncode: int | None = None
@@ -105,13 +105,7 @@ class Nursery:
             )
 
     def fork(
-        self,
-        arguments: Sequence[str],
-        imports: Sequence[str],
-        environment: Mapping[str, str],
-        errors: int,
-        *,
-        talks: bool,
+        self, arguments: Sequence[str], imports: Sequence[str], environment: Mapping[str, str], errors: int
     ) -> Child:
         """Forks a process.
 
@@ -119,7 +113,6 @@ class Nursery:
             arguments: a module to run, and its arguments.
             imports: packages to import before, which all later processes then have.
             errors: descriptor of its log.
-            talks: see processes.Process.
 
         Raises: OSError.
         """
@@ -127,29 +120,18 @@ class Nursery:
             "arguments": arguments, "imports": imports, "environment": environment, "folder": os.getcwd(),
             "by": os.getpid(),
         }  # fmt: skip
-        status, status_end = os.pipe()
-        ends, stdin, stdout = [status_end], None, None
+        (status, status_end), (their_in, our_out), (our_in, their_out) = [os.pipe() for _ in range(3)]
         try:
-            if talks:
-                their_in, our_out = os.pipe()
-                our_in, their_out = os.pipe()
-                ends += [their_in, their_out]
-                stdin, stdout = os.fdopen(our_out, "wb"), os.fdopen(our_in, "rb")
-            else:
-                their_in, their_out = os.open(os.devnull, os.O_RDONLY), errors
-                ends.append(their_in)
             socket.send_fds(self._requests, [json.dumps(request).encode()], [their_in, their_out, errors, status_end])
         except BaseException:  # it has ended, say
-            os.close(status)
-            for stream in (stdin, stdout):
-                if stream is not None:
-                    stream.close()
+            for each in (status, our_in, our_out):
+                os.close(each)
             raise
         finally:
-            for each in ends:
+            for each in (status_end, their_in, their_out):
                 os.close(each)
         self._children = [each for each in self._children if each.poll() is None]
-        self._children.append(Child(status, stdin, stdout))
+        self._children.append(Child(status, os.fdopen(our_out, "wb"), os.fdopen(our_in, "rb")))
         return self._children[-1]
 
     def is_alive(self) -> bool:

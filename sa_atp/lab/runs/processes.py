@@ -87,7 +87,7 @@ class Process:
         inside: prefix of the command that runs it in a namespace or a control group.
         talks: whether it answers in lines of JSON; False: its output goes to the log.
         forked: modules that it needs besides the package's own, if it is forked from a process that has imported all
-            (nursery.py); None: it is started afresh. With modules, `program` and `inside` are as by default.
+            (nursery.py); None: it is started afresh. With modules, the other arguments are as by default.
         waiting: called while we wait for an answer.
         """
         self.name = name
@@ -114,7 +114,7 @@ class Process:
         try:
             if self._forked is not None:
                 nursery = nursery_for(_tie_to_parent(), self._variables, errors.fileno())
-                process = nursery.fork(arguments, self._forked, self._variables, errors.fileno(), talks=self._talks)
+                process = nursery.fork(arguments, self._forked, self._variables, errors.fileno())
             else:
                 process = subprocess.Popen(
                     [*_tie_to_parent(), *self._command],
