@@ -20,6 +20,8 @@ from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import imports_of, job_name
 
 SECONDS_OF_GRACE = 60.0
+# one thread each: the workers share the cores, and emulate their devices
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 def check(plan: Plan) -> None:
@@ -40,29 +42,30 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
     check(plan)
     folder.mkdir(parents=True, exist_ok=True)
     with Group(progress, together=True) as group:
-        # one thread each: the workers share the cores, and emulate their devices
-        environment = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         progress("starting switch, parameter server and workers")
         services = cluster(plan, group, folder, log)
-        parameters = start_parameters(plan, group, folder)
+        parameters = plain = None
+        if any(map(keeps_parameters, plan.run.policies)):
+            parameters = _serve(group, folder / "params.log", "server of parameters", "params")
         workers = [
             group.start(
                 f"worker {rank}",
                 ["sa_atp.lab.backends.worker_process"],
                 folder / f"worker{rank}.log",
-                environment,
+                ENVIRONMENT,
                 forked=imports_of(plan),
             )
             for rank in range(plan.topology.workers)
         ]
-        plain = (
-            start_plain_server(plan, group, folder, log) if any(map(is_summed_by_server, plan.run.policies)) else None
-        )
+        if any(map(is_summed_by_server, plan.run.policies)):
+            options = ["--lanes", str(plan.lanes), "--contributions", str(plan.contribution_bits)]
+            options += [] if log is None else ["--log", str(log)]
+            plain = _serve(group, folder / "plain-ps.log", "plain parameter server", "ps", *options)
         host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
         summing = (host, port) if plain is None else server_address(plain)
-        address = parameters_address(parameters)
+        address = "" if parameters is None else "{}:{}".format(*server_address(parameters))
         prepare(plan, workers)
         runs = []
         for repetition, policy in plan.run.turns():
@@ -96,11 +99,9 @@ def cluster(plan: Plan, group: Group, folder: Path, log: Path | None = None) -> 
     )
 
 
-def start_plain_server(plan: Plan, group: Group, folder: Path, log: Path | None = None) -> Process:
-    """Starts a parameter server that sums by itself. Args: folder, log: see run."""
-    arguments = ["sa_atp", "ps", "--listen", f"{LOOPBACK}:0", "--lanes", str(plan.lanes)]
-    arguments += ["--contributions", str(plan.contribution_bits), *(["--log", str(log)] if log else [])]
-    return group.start("plain parameter server", arguments, folder / "plain-ps.log", forked=())
+def _serve(group: Group, log: Path, name: str, command: str, *options: str) -> Process:
+    """Starts a server, without waiting until it is ready. Args: log: of its output."""
+    return group.start(name, ["sa_atp", command, "--listen", f"{LOOPBACK}:0", *options], log, forked=())
 
 
 def is_summed_by_server(name: str) -> bool:
@@ -109,17 +110,9 @@ def is_summed_by_server(name: str) -> bool:
     return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
 
 
-def start_parameters(plan: Plan, group: Group, folder: Path) -> Process | None:
-    """Starts a server of parameters if a policy of the plan needs one, without waiting until it is ready."""
-    if not any(policies.find(policy).family is policies.Family.PARAMETERS for policy in plan.run.policies):
-        return None
-    arguments = ["sa_atp", "params", "--listen", f"{LOOPBACK}:0"]
-    return group.start("server of parameters", arguments, folder / "params.log", forked=())
-
-
-def parameters_address(process: Process | None) -> str:
-    """Waits for a server of parameters. Returns: its address, HOST:PORT; "" if there is none. Raises: ProcessError."""
-    return "{}:{}".format(*process.answer(READY_TIMEOUT_S)["address"]) if process is not None else ""
+def keeps_parameters(name: str) -> bool:
+    """Whether a policy's parameters are on a server of their own."""
+    return policies.find(name).family is policies.Family.PARAMETERS
 
 
 def prepare(plan: Plan, workers: Sequence[Process]) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from sa_atp.basics.terminal import say
 from sa_atp.basics.words import plural
-from sa_atp.lab import policies
-from sa_atp.lab.backends.local import is_summed_by_server, prepare, run_policy
+from sa_atp.lab.backends.local import ENVIRONMENT, is_summed_by_server, keeps_parameters, prepare, run_policy
 from sa_atp.lab.backends.mininet import parts, topologies, traffic
 from sa_atp.lab.backends.mininet.layout import NetworkLayout
 from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
@@ -23,8 +22,6 @@ from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
 
-# one thread each: the workers share the cores, and emulate their devices
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 STORE_PORT = 29_500  # first of the ports at which Gloo's ranks meet
 
 
@@ -112,7 +109,7 @@ class _MininetRun:
         ]
         aggregating = self.network.start_server()
         plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
-        if any(map(_keeps_parameters, plan.run.policies)):
+        if any(map(keeps_parameters, plan.run.policies)):
             self.parameters = self.network.start_parameters()
         self._stop_at_prompt("before the first step; `exit` goes on")
         all_workers = list(itertools.chain(*self.workers))
@@ -165,7 +162,7 @@ class _MininetRun:
             collect(self.plan, policy, repetition, raw[job * size : (job + 1) * size], job)
             for job in range(len(numbers))
         ]
-        if not self.plan.traffic.is_wanted and not _keeps_parameters(
+        if not self.plan.traffic.is_wanted and not keeps_parameters(
             policy
         ):  # the interfaces would count other traffic as well
             fragments = -(-raw[0]["values"] // self.plan.lanes) * self.plan.run.steps * len(numbers)
@@ -204,7 +201,3 @@ class _MininetRun:
         plan = self.plan
         if plan.traffic.is_wanted:
             traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
-
-
-def _keeps_parameters(name: str) -> bool:
-    return policies.find(name).family is policies.Family.PARAMETERS
