@@ -119,8 +119,6 @@ def setting(value: object) -> str:
 
 def slow_links(result: RunResult) -> dict[int, float]:
     """Returns how many times slower each worker's link is than the fastest, if it always is; without congestion."""
-    if result.backend == "local":
-        return {}  # it has no links
     # a run on the network of a file has the rates of its links in the manifest
     rates = result.manifest.get("worker_mbps") or result.plan.topology.worker_mbps
     workers = dict(enumerate(rates[: result.plan.topology.workers]))

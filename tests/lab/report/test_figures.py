@@ -224,12 +224,6 @@ def test_a_worker_that_is_slow_at_times_is_not_called_slow() -> None:
     assert labels(axes_of("who_did_what", result)) == ["ATP", "worker 0", "worker 1 (4× slower in 75\u00a0% of steps)"]
 
 
-def test_link_settings_make_no_stragglers_on_a_backend_without_links() -> None:
-    found = CASES["slow link"]()
-    found.backend = "local"
-    assert not any("(" in text for text in labels(axes_of("who_did_what", found)))
-
-
 def test_a_worker_without_a_counted_step_is_named() -> None:
     assert "worker 3 (no counted step)" in labels(axes_of("who_did_what", CASES["late worker"]()))
 

@@ -5,6 +5,7 @@ the plan, or in the manifest if the network is that of a file. Spells of content
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
+from sa_atp.lab.plans.plan import StragglerPlan
 from sa_atp.lab.report import text
 from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import percent, slower, slower_by
@@ -18,10 +19,9 @@ def slow_links(result: RunResult) -> dict[int, str]:
     """Workers with slow links, permanently or at times, with the text of their labels."""
     straggler = result.plan.straggler
     found = {worker: f"link {slower(factor)}" for worker, factor in text.slow_links(result).items()}
-    if _is_congested(result):
+    if _is_congested(straggler):
         found |= dict.fromkeys(straggler.workers, f"link {slower(straggler.slowdown)}")
-    has_spells = result.backend != "local" and (straggler.share < 1 or straggler.tail > 1)
-    if straggler.pattern == "contention" and has_spells:
+    if straggler.pattern == "contention" and (straggler.share < 1 or straggler.tail > 1):
         found |= {w: f"{found[w]}, contended" if w in found else "link contended" for w in straggler.workers}
     return found
 
@@ -31,7 +31,7 @@ def contended_us(
 ) -> Iterator[tuple[int, int]]:
     """The spells in which other traffic takes a worker's link, as far as they are in a stretch of a run's time."""
     contention = link_contention(result.plan)
-    if contention is None or result.backend == "local":
+    if contention is None:
         return
     for begins_us, ends_us, share in contention.spells(worker):
         first, last = max(start_us, begins_us - run.origin_us), min(end_us, ends_us - run.origin_us)
@@ -41,10 +41,8 @@ def contended_us(
             yield first, last
 
 
-def _is_congested(result: RunResult) -> bool:
-    straggler = result.plan.straggler
-    is_slow = straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1
-    return is_slow and result.backend != "local"
+def _is_congested(straggler: StragglerPlan) -> bool:
+    return straggler.by == "congestion" and straggler.pattern == "constant" and straggler.slowdown > 1
 
 
 def notes(result: RunResult, workers: Sequence[WorkerShare]) -> dict[int, str]:
@@ -74,7 +72,7 @@ def slow_in_steps(result: RunResult, runs: Iterable[PolicyRun]) -> dict[int, set
         for interval in run.intervals:
             if interval.kind == "pause":
                 found[interval.step].add(interval.worker)
-    if _is_congested(result):
+    if _is_congested(result.plan.straggler):
         for step in filter(straggler_pattern(result.plan).is_on, range(result.plan.run.steps)):
             found[step] |= set(result.plan.straggler.workers)
     return dict(found)
