@@ -13,30 +13,16 @@ from sa_atp.net.switch_process.datapath.state import (
     CONTROL_LENGTH,
     CONTROL_ROW,
     FLAGS,
-    IN_AT,
     IN_CONTROLS,
-    IN_HEAD_OF,
-    IN_HEADS,
-    IN_LENGTHS,
     IN_MESSAGES,
     IN_NAMES,
-    IN_PARTS,
-    IN_PORTS,
     IN_ROWS,
-    IN_SIZES,
-    IN_SLOTS,
-    IN_STARTS,
     INTERFACE,
     MESSAGE_WORDS,
     NAME,
     NAME_BYTES,
     NAME_ROW,
     OVERSIZED,
-    PORT_COUNTERS,
-    PORT_FDS,
-    PORT_KINDS,
-    PORT_MINE,
-    PORT_NUMBERS,
     ROW_AT,
     ROW_BYTES,
     SENT,
@@ -44,11 +30,28 @@ from sa_atp.net.switch_process.datapath.state import (
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arrays import (
+        in_at,
+        in_controls,
+        in_head_of,
+        in_heads,
+        in_lengths,
+        in_messages,
+        in_names,
+        in_parts,
+        in_ports,
+        in_rows,
+        in_sizes,
+        in_slots,
+        in_starts,
+        port_counters,
+        port_fds,
+        port_kinds,
+        port_mine,
+        port_numbers,
+    )
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
-        array_i64_1,
-        array_i64_2,
-        array_u8_1,
         copy_bytes,
         errno,
         i64,
@@ -126,13 +129,6 @@ def sum_of(buffer: Octets, start: int, end: int) -> int:
 @inner
 def take_rows(s: int, slot: int, first: int, most: int) -> int:
     """Receives messages of a port into at most `most` rows, from the `first` on. Returns: how many."""
-    in_at = array_i64_1(s, IN_AT)
-    in_messages = array_i64_1(s, IN_MESSAGES)
-    in_parts = array_i64_1(s, IN_PARTS)
-    in_sizes = array_i64_1(s, IN_SIZES)
-    in_slots = array_i64_1(s, IN_SLOTS)
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
     is_udp = port_kinds[slot] != INTERFACE
     for i in range(first, first + most):
         words = i * MESSAGE_WORDS
@@ -162,8 +158,6 @@ def take_rows(s: int, slot: int, first: int, most: int) -> int:
 @inner
 def coalesced_bytes(s: int, row: int) -> int:
     """The size of the datagrams in a row, as the kernel reports it; 0: it has not."""
-    in_controls = array_u8_1(s, IN_CONTROLS)
-    in_messages = array_i64_1(s, IN_MESSAGES)
     length = min(in_messages[row * MESSAGE_WORDS + CONTROL_LENGTH], CONTROL_ROW)
     at = row * CONTROL_ROW
     if length < 20:
@@ -226,21 +220,6 @@ def find_frames(s: int, row: int, taken: int, done: int, count: int, most_bytes:
 
     Returns: the row to go on with, its frames that have been listed, and the number of frames in the list.
     """
-    in_at = array_i64_1(s, IN_AT)
-    in_head_of = array_i64_1(s, IN_HEAD_OF)
-    in_heads = array_u8_1(s, IN_HEADS)
-    in_lengths = array_i64_1(s, IN_LENGTHS)
-    in_messages = array_i64_1(s, IN_MESSAGES)
-    in_names = array_u8_1(s, IN_NAMES)
-    in_ports = array_i64_1(s, IN_PORTS)
-    in_rows = array_u8_1(s, IN_ROWS)
-    in_sizes = array_i64_1(s, IN_SIZES)
-    in_slots = array_i64_1(s, IN_SLOTS)
-    in_starts = array_i64_1(s, IN_STARTS)
-    port_counters = array_i64_2(s, PORT_COUNTERS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
-    port_mine = array_u8_1(s, PORT_MINE)
-    port_numbers = array_i64_1(s, PORT_NUMBERS)
     room = len(in_starts)
     while row < taken and count < room:
         slot = in_slots[row]

@@ -40,50 +40,55 @@ from sa_atp.net.switch_process.datapath.state import (
     CHANNEL_BROKEN,
     CHANNEL_HEAD,
     CHANNEL_KEY,
-    CHANNEL_NAMES,
     CHANNEL_OTHERS_TAIL,
     CHANNEL_RUNG,
     CHANNEL_SLOT,
     CHANNEL_STARTS,
     CHANNEL_TAIL,
     CHANNEL_WRITTEN,
-    CHANNELS,
-    IN_AT,
-    IN_MESSAGES,
-    IN_NAMES,
     IN_ROWS,
-    IN_SIZES,
-    IN_SLOTS,
     MESSAGE_WORDS,
     NAME_ROW,
-    NEXT_PACKET,
     OUT_BYTES,
-    OUT_LENGTHS,
     OUT_ROOM,
-    OUT_STARTS,
-    OWN_OUT,
     PACKETS_OUT,
-    PORT_COUNTERS,
     PROGRAM_OUT,
     REFUSED,
     RESULT_STARTS,
-    RESULTS,
     RESULTS_AT,
     RESULTS_KEPT,
     RESULTS_WRITTEN,
     SCRATCH,
     SENT,
-    TOTALS,
 )
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 FIRST_BODY = 64 - HEAD_BYTES  # in an output among the results: so that the first body begins at a cache line
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arrays import (
+        channel_names,
+        channel_starts,
+        channels,
+        in_at,
+        in_messages,
+        in_names,
+        in_rows,
+        in_sizes,
+        in_slots,
+        next_packet,
+        out_bytes,
+        out_lengths,
+        out_starts,
+        own_out,
+        port_counters,
+        result_starts,
+        results,
+        totals,
+    )
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
         array_i64_1,
-        array_i64_2,
         array_u8_1,
         copy_bytes,
         fence,
@@ -99,14 +104,6 @@ if TYPE_CHECKING:
 @inner
 def take_records(s: int, c: int, first: int, most: int) -> int:
     """Takes records of a channel as at most `most` rows, from the `first` on. Returns: how many."""
-    channels = array_i64_2(s, CHANNELS)
-    in_at = array_i64_1(s, IN_AT)
-    in_messages = array_i64_1(s, IN_MESSAGES)
-    in_names = array_u8_1(s, IN_NAMES)
-    in_rows = array_u8_1(s, IN_ROWS)
-    in_sizes = array_i64_1(s, IN_SIZES)
-    in_slots = array_i64_1(s, IN_SLOTS)
-    names = array_u8_1(s, CHANNEL_NAMES)
     base = channels[c, CHANNEL_AT]
     tail = channels[c, CHANNEL_TAIL]
     waiting = load_shared(in_rows, base + UP_HEAD) - tail
@@ -128,7 +125,7 @@ def take_records(s: int, c: int, first: int, most: int) -> int:
         in_messages[row * MESSAGE_WORDS + SENT] = size
         in_sizes[row] = segment
         in_slots[row] = channels[c, CHANNEL_SLOT]
-        copy_bytes(in_names, row * NAME_ROW, names, c * NAME_ROW, NAME_ROW)
+        copy_bytes(in_names, row * NAME_ROW, channel_names, c * NAME_ROW, NAME_ROW)
     channels[c, CHANNEL_TAIL] = tail + count
     return i64(count)
 
@@ -136,7 +133,6 @@ def take_records(s: int, c: int, first: int, most: int) -> int:
 @inner
 def take_shared(s: int, turn: int, most: int) -> int:
     """Takes records of all channels, each first in its turn. Returns: how many rows."""
-    channels = array_i64_2(s, CHANNELS)
     count = len(channels)
     waiting = 0
     for c in range(count):
@@ -154,7 +150,6 @@ def take_shared(s: int, turn: int, most: int) -> int:
 @inner
 def has_records(s: int, c: int) -> int:
     """1 if a channel has records that have not been taken; else 0."""
-    channels = array_i64_2(s, CHANNELS)
     if channels[c, CHANNEL_SLOT] < 0 or channels[c, CHANNEL_BROKEN] != 0:
         return 0
     head = load_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + UP_HEAD)
@@ -164,8 +159,6 @@ def has_records(s: int, c: int) -> int:
 @inner
 def give_back(s: int) -> None:
     """Tells the ranks that what was taken has been used."""
-    channels = array_i64_2(s, CHANNELS)
-    in_rows = array_u8_1(s, IN_ROWS)
     for c in range(len(channels)):
         if channels[c, CHANNEL_SLOT] >= 0:
             store_shared(in_rows, channels[c, CHANNEL_AT] + UP_TAIL, channels[c, CHANNEL_TAIL])
@@ -174,7 +167,6 @@ def give_back(s: int) -> None:
 @inner
 def fall_asleep(s: int) -> int:
     """Asks the ranks to ring. Returns: how many channels have records already: then there is no reason to sleep."""
-    channels = array_i64_2(s, CHANNELS)
     say_whether_asleep(s, 1)
     fence()
     waiting = 0
@@ -187,8 +179,6 @@ def fall_asleep(s: int) -> int:
 
 @inner
 def say_whether_asleep(s: int, sleeps: int) -> None:
-    channels = array_i64_2(s, CHANNELS)
-    in_rows = array_u8_1(s, IN_ROWS)
     for c in range(len(channels)):
         if channels[c, CHANNEL_SLOT] >= 0:
             store_shared(in_rows, channels[c, CHANNEL_AT] + SWITCH_SLEEPS, sleeps)
@@ -197,7 +187,6 @@ def say_whether_asleep(s: int, sleeps: int) -> None:
 @inner
 def channel_of(s: int, key: int) -> int:
     """The channel of a flow (see `leaving.sort_out`); -1: it has none."""
-    channels = array_i64_2(s, CHANNELS)
     for c in range(len(channels)):
         if channels[c, CHANNEL_KEY] == key and channels[c, CHANNEL_SLOT] >= 0 and channels[c, CHANNEL_BROKEN] == 0:
             return c
@@ -207,7 +196,6 @@ def channel_of(s: int, key: int) -> int:
 @inner
 def channel_below(s: int, source: int) -> int:
     """The channel of the rank with this address, as in CHANNEL_KEY without the port; -1: it has none."""
-    channels = array_i64_2(s, CHANNELS)
     for c in range(len(channels)):
         if channels[c, CHANNEL_KEY] & 0xFFFFFFFFFFFF == source and channels[c, CHANNEL_SLOT] >= 0:
             return c
@@ -220,7 +208,6 @@ def oldest_byte(s: int, c: int, place: int, written: int) -> int:
 
     Args: place: of where each record begins, CHANNEL_STARTS or RESULT_STARTS; written: bytes ever written there.
     """
-    channels = array_i64_2(s, CHANNELS)
     starts = array_i64_1(s, place)
     head = channels[c, CHANNEL_HEAD]
     tail = load_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_TAIL)
@@ -234,10 +221,6 @@ def oldest_byte(s: int, c: int, place: int, written: int) -> int:
 @inner
 def choose_output(s: int, frame: int) -> None:
     """Has the pipeline write what leaves into the results, where there are ranks, and room for all that may leave."""
-    channels = array_i64_2(s, CHANNELS)
-    own_out = array_u8_1(s, OWN_OUT)
-    results = array_u8_1(s, RESULTS)
-    totals = array_i64_1(s, TOTALS)
     written, room = totals[RESULTS_WRITTEN], totals[OUT_ROOM]
     oldest, ranks = written, 0
     if len(results) > 0:
@@ -268,9 +251,6 @@ def choose_output(s: int, frame: int) -> None:
 @inner
 def keep_output(s: int, packets: int) -> None:
     """Keeps what has left the pipeline, where records stand for it. Args: packets: that have left."""
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    out_starts = array_i64_1(s, OUT_STARTS)
-    totals = array_i64_1(s, TOTALS)
     if totals[RESULTS_AT] >= 0 and totals[RESULTS_KEPT] != 0:
         end = FIRST_BODY + out_starts[packets - 1] + max(0, out_lengths[packets - 1] - HEAD_BYTES)
         totals[RESULTS_WRITTEN] += (end + 63) & ~63
@@ -279,12 +259,8 @@ def keep_output(s: int, packets: int) -> None:
 @inner
 def write_record(s: int, c: int, begun: int, at: int, count: int, size: int) -> None:
     """Completes a record. Args: begun: bytes ever written before it; at: where its data begin."""
-    channels = array_i64_2(s, CHANNELS)
-    result_starts = array_i64_1(s, RESULT_STARTS)
-    starts = array_i64_1(s, CHANNEL_STARTS)
-    totals = array_i64_1(s, TOTALS)
     head = channels[c, CHANNEL_HEAD]
-    starts[c * RECORDS + head % RECORDS] = begun
+    channel_starts[c * RECORDS + head % RECORDS] = begun
     result_starts[c * RECORDS + head % RECORDS] = totals[RESULTS_WRITTEN]
     word = (count * size) | size << FIELD_BITS | at // 4 << 2 * FIELD_BITS
     store_shared(array_u8_1(s, IN_ROWS), channels[c, CHANNEL_AT] + DOWN_RECORDS + 8 * (head % RECORDS), word)
@@ -294,7 +270,6 @@ def write_record(s: int, c: int, begun: int, at: int, count: int, size: int) -> 
 @inner
 def is_copy(s: int, k: int, packets: int) -> bool:
     """Whether another packet has the same body as packet k. Args: packets: that leave; copies are neighbours."""
-    out_starts = array_i64_1(s, OUT_STARTS)
     start = out_starts[k]
     return (k > 0 and out_starts[k - 1] == start) or (k + 1 < packets and out_starts[k + 1] == start)
 
@@ -305,14 +280,6 @@ def send_shared(s: int, c: int, slot: int, k: int, packets: int) -> None:
 
     Args: slot: of the port. packets: that leave, in all.
     """
-    channels = array_i64_2(s, CHANNELS)
-    in_rows = array_u8_1(s, IN_ROWS)
-    next_packet = array_i64_1(s, NEXT_PACKET)
-    out_bytes = array_u8_1(s, OUT_BYTES)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    out_starts = array_i64_1(s, OUT_STARTS)
-    port_counters = array_i64_2(s, PORT_COUNTERS)
-    totals = array_i64_1(s, TOTALS)
     data = channels[c, CHANNEL_AT] + DOWN_DATA
     results_at = totals[RESULTS_AT]
     written = channels[c, CHANNEL_WRITTEN]

@@ -1,5 +1,10 @@
-"""Compiles the loop's functions, or loads them from the cache."""
+"""Compiles the loop's functions, or loads them from the cache.
 
+Sources name the arrays of the loop's memory (see `state`) as if they were there. Each function gets the frame of that
+memory as `s`; here it also gets the lines that take the arrays it names from the frame.
+"""
+
+import ast
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -15,10 +20,29 @@ SOURCES = tuple(
     Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "channels", "leaving", "turn")
 )
 
+ARRAYS = "sa_atp.net.switch_process.datapath.arrays"  # declares the arrays for type checkers; nothing is there to run
+KINDS = {"int64": "i64", "uint8": "u8"}  # the operations that take arrays from a frame are called by these
+
 
 def sources() -> list[tuple[str, str]]:
-    """File name and text of each source of the loop."""
-    return [(path.name, path.read_text(encoding="utf-8")) for path in SOURCES]
+    """File name and text of each source of the loop, complete."""
+    return [(path.name, _with_arrays(path.read_text(encoding="utf-8"))) for path in SOURCES]
+
+
+def _with_arrays(text: str) -> str:
+    """A source in which each function takes the arrays that it names from the frame."""
+    memory = {**state.ports((), (), (), (), ()), **state.arriving(1, 1, 1), **state.leaving(1, 1)}
+    tree = ast.parse(text)
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == ARRAYS]
+    arrays = {each.name for node in imports for each in node.names}
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef):
+            named = {node.id for node in ast.walk(function) if isinstance(node, ast.Name)}
+            for name in sorted(named & arrays, reverse=True):
+                place = getattr(state, name.upper())
+                taken = f"{name} = array_{KINDS[memory[place].dtype.name]}_{memory[place].ndim}(s, {place})"
+                function.body[:0] = ast.parse(taken).body
+    return ast.unparse(tree)
 
 
 @lru_cache(maxsize=2)

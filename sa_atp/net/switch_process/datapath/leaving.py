@@ -9,71 +9,76 @@ from typing import TYPE_CHECKING
 
 from sa_atp.net.switch_process.datapath.state import (
     CHANNEL_ABOVE,
-    CHANNELS,
     CONTROL,
     CONTROL_LENGTH,
     CONTROL_ROW,
     COST_UNITS,
     FLAGS,
-    FLOW_FIRSTS,
-    FLOW_KEYS,
-    FLOW_LASTS,
-    FLOW_TABLE,
     INTERFACE,
     IOV,
     IOV_COUNT,
-    MESSAGE_COUNTS,
-    MESSAGE_PACKETS,
     MESSAGE_WORDS,
     MESSAGES,
     NAME,
     NAME_BYTES,
     NAME_ROW,
-    NEXT_FLOW_OF,
-    NEXT_PACKET,
     NOT_DATAGRAMS,
     OUT_BYTES,
     OUT_CONTROLS,
     OUT_HEADS,
-    OUT_LENGTHS,
     OUT_MESSAGES,
     OUT_NAMES,
     OUT_PARTS,
-    OUT_PORTS,
-    OUT_STARTS,
     PACKETS_OUT,
     PARTS,
-    PORT_COSTS,
-    PORT_COUNTERS,
-    PORT_FDS,
-    PORT_FIRST_FLOW,
-    PORT_HOLDS,
-    PORT_JOINS,
-    PORT_KINDS,
-    PORT_LAST_FLOW,
-    PORT_LINES,
-    PORT_PROVED,
-    PORT_SLOTS,
     PUNTED,
     PUNTED_END,
-    PUNTED_PACKETS,
     PUNTS_LOST,
     REFUSED,
     SCRATCH,
     TOO_LONG,
-    TOTALS,
     UNATTACHED,
 )
 from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arrays import (
+        channels,
+        flow_firsts,
+        flow_keys,
+        flow_lasts,
+        flow_table,
+        message_counts,
+        message_packets,
+        next_flow_of,
+        next_packet,
+        out_bytes,
+        out_controls,
+        out_heads,
+        out_lengths,
+        out_messages,
+        out_names,
+        out_parts,
+        out_ports,
+        out_starts,
+        port_costs,
+        port_counters,
+        port_fds,
+        port_first_flow,
+        port_holds,
+        port_joins,
+        port_kinds,
+        port_last_flow,
+        port_lines,
+        port_proved,
+        port_slots,
+        punted_packets,
+        totals,
+    )
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
     from sa_atp.net.switch_process.datapath.channels import channel_below, channel_of, send_shared
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
-        array_i64_1,
-        array_i64_2,
-        array_u8_1,
         copy_bytes,
         errno,
         i64,
@@ -102,21 +107,15 @@ NO_SEGMENTS = (5, 22, 92)  # EIO, EINVAL, ENOPROTOOPT: the kernel or the route c
 @inner
 def punt(s: int, k: int) -> None:
     """Keeps a packet for the CPU port, until Python takes it."""
-    out_bytes = array_u8_1(s, OUT_BYTES)
-    out_heads = array_u8_1(s, OUT_HEADS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    out_starts = array_i64_1(s, OUT_STARTS)
-    punted = array_u8_1(s, PUNTED_PACKETS)
-    totals = array_i64_1(s, TOTALS)
     length = out_lengths[k]
     end = totals[PUNTED_END]
-    if end + 4 + length > len(punted):
+    if end + 4 + length > len(punted_packets):
         totals[PUNTS_LOST] += 1
         return
-    store4(punted, end, u64(length))
+    store4(punted_packets, end, u64(length))
     head = min(length, HEAD_BYTES)
-    copy_bytes(punted, end + 4, out_heads, k * HEAD_ROW + HEAD_AT, head)
-    copy_bytes(punted, end + 4 + head, out_bytes, out_starts[k], length - head)
+    copy_bytes(punted_packets, end + 4, out_heads, k * HEAD_ROW + HEAD_AT, head)
+    copy_bytes(punted_packets, end + 4 + head, out_bytes, out_starts[k], length - head)
     totals[PUNTED_END] = end + 4 + length
     totals[PUNTED] += 1
 
@@ -124,9 +123,6 @@ def punt(s: int, k: int) -> None:
 @inner
 def append_flow(s: int, slot: int, flow: int) -> None:
     """Makes a flow the last one of a port."""
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
-    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
     next_flow_of[flow] = -1
     if port_first_flow[slot] < 0:
         port_first_flow[slot] = flow
@@ -138,8 +134,6 @@ def append_flow(s: int, slot: int, flow: int) -> None:
 @inner
 def send_up(s: int, k: int) -> int:
     """Readdresses a packet to where its rank's packets go up. Returns: the rank's line; -1: no rank here has sent it."""
-    channels = array_i64_2(s, CHANNELS)
-    out_heads = array_u8_1(s, OUT_HEADS)
     at = k * HEAD_ROW + HEAD_AT
     line = channel_below(s, i64(load4(out_heads, at + 26)) << 16 | be16(out_heads, at + 34))
     if line >= 0:
@@ -152,19 +146,6 @@ def send_up(s: int, k: int) -> int:
 @inner
 def sort_out(s: int, count: int, cpu_port: int) -> int:
     """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows."""
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    flow_keys = array_i64_1(s, FLOW_KEYS)
-    flow_lasts = array_i64_1(s, FLOW_LASTS)
-    flow_table = array_i64_1(s, FLOW_TABLE)
-    next_packet = array_i64_1(s, NEXT_PACKET)
-    out_heads = array_u8_1(s, OUT_HEADS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    out_ports = array_i64_1(s, OUT_PORTS)
-    port_counters = array_i64_2(s, PORT_COUNTERS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
-    port_lines = array_i64_1(s, PORT_LINES)
-    port_slots = array_i64_1(s, PORT_SLOTS)
-    totals = array_i64_1(s, TOTALS)
     flows = 0
     last_key, flow = i64(-1), 0
     mask = len(flow_table) - 1
@@ -230,20 +211,6 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
 
     Returns: the number of messages, and the flow and packet to go on with; flow -1: none is left.
     """
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    message_counts = array_i64_1(s, MESSAGE_COUNTS)
-    message_packets = array_i64_1(s, MESSAGE_PACKETS)
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
-    next_packet = array_i64_1(s, NEXT_PACKET)
-    out_controls = array_u8_1(s, OUT_CONTROLS)
-    out_heads = array_u8_1(s, OUT_HEADS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    out_messages = array_i64_1(s, OUT_MESSAGES)
-    out_names = array_u8_1(s, OUT_NAMES)
-    out_parts = array_i64_1(s, OUT_PARTS)
-    out_starts = array_i64_1(s, OUT_STARTS)
-    port_joins = array_i64_1(s, PORT_JOINS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
     joins = port_joins[slot]
     is_udp = port_kinds[slot] != INTERFACE
     made, used = 0, 0
@@ -317,10 +284,6 @@ def make_messages(s: int, slot: int, flow: int, k: int) -> tuple[int, int, int]:
 @inner
 def flow_of(s: int, slot: int, k: int) -> int:
     """The flow of a packet that leaves by this port."""
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
-    next_packet = array_i64_1(s, NEXT_PACKET)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
     flow = port_first_flow[slot]
     while flow >= 0:
         at = flow_firsts[flow]
@@ -335,10 +298,6 @@ def flow_of(s: int, slot: int, k: int) -> int:
 @inner
 def note_cost(s: int, slot: int, made: int) -> None:
     """Updates the average bytes that a waiting frame takes of the socket's buffer: the kernel reports only all bytes."""
-    message_counts = array_i64_1(s, MESSAGE_COUNTS)
-    message_packets = array_i64_1(s, MESSAGE_PACKETS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
-    port_costs = array_i64_1(s, PORT_COSTS)
     frames, size = 0, 0
     for m in range(made):
         frames += message_counts[m]
@@ -352,19 +311,6 @@ def note_cost(s: int, slot: int, made: int) -> None:
 @inner
 def send_port(s: int, slot: int) -> None:
     """Sends all packets for a port; those that its queue does not take are lost, as on any switch."""
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    message_counts = array_i64_1(s, MESSAGE_COUNTS)
-    message_packets = array_i64_1(s, MESSAGE_PACKETS)
-    out_heads = array_u8_1(s, OUT_HEADS)
-    port_counters = array_i64_2(s, PORT_COUNTERS)
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
-    port_holds = array_i64_1(s, PORT_HOLDS)
-    port_joins = array_i64_1(s, PORT_JOINS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
-    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
-    port_proved = array_i64_1(s, PORT_PROVED)
-    totals = array_i64_1(s, TOTALS)
     port_holds[slot] = 1
     is_udp = port_kinds[slot] != INTERFACE
     flow = port_first_flow[slot]
@@ -418,11 +364,6 @@ def send_port(s: int, slot: int) -> None:
 @inner
 def send_to_channels(s: int, slot: int, packets: int) -> None:
     """Sends a port's flows that have channels; the others are left. Args: packets: that leave, in all."""
-    flow_firsts = array_i64_1(s, FLOW_FIRSTS)
-    flow_keys = array_i64_1(s, FLOW_KEYS)
-    next_flow_of = array_i64_1(s, NEXT_FLOW_OF)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
-    port_last_flow = array_i64_1(s, PORT_LAST_FLOW)
     flow = port_first_flow[slot]
     port_first_flow[slot] = -1
     port_last_flow[slot] = -1
@@ -439,11 +380,8 @@ def send_to_channels(s: int, slot: int, packets: int) -> None:
 @inner
 def send_all(s: int, count: int, cpu_port: int) -> None:
     """Sends `count` packets that have left the pipeline."""
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_first_flow = array_i64_1(s, PORT_FIRST_FLOW)
     if sort_out(s, count, cpu_port) == 0:
         return
-    channels = array_i64_2(s, CHANNELS)
     for slot in range(len(port_fds)):
         if len(channels) > 0 and port_first_flow[slot] >= 0:
             send_to_channels(s, slot, count)

@@ -5,14 +5,12 @@ kernel's struct virtio_net_hdr; and back to the head of the first frame.
 from typing import TYPE_CHECKING
 
 from sa_atp.basics.arrays import Octets
-from sa_atp.net.switch_process.datapath.state import OUT_HEADS, OUT_LENGTHS
 from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arrays import out_heads, out_lengths
     from sa_atp.net.switch_process.datapath.arriving import be16, folded, is_plain_udp, put16, put_le16, sum_of
     from sa_atp.net.switch_process.datapath.operations import (
-        array_i64_1,
-        array_u8_1,
         inner,
         load2,
         load4,
@@ -27,8 +25,6 @@ SAVED_AT = HEAD_AT + HEAD_BYTES  # where a head's fields are saved that a super-
 @inner
 def may_join(s: int, k: int) -> bool:
     """Whether a frame may be part of a super-packet: not fragmented, never to be, and without a UDP checksum."""
-    out_heads = array_u8_1(s, OUT_HEADS)
-    out_lengths = array_i64_1(s, OUT_LENGTHS)
     at = k * HEAD_ROW + HEAD_AT
     length = out_lengths[k]
     return (

@@ -5,35 +5,38 @@ from typing import TYPE_CHECKING
 from sa_atp.net.switch_process.datapath.state import (
     ATTENTION,
     CALLS,
-    CHANNELS,
     COST_UNITS,
-    DEPTHS,
     DOORBELL_FD,
     EVENT_FD,
     FEW_ROWS,
-    IN_MESSAGES,
-    IN_SLOTS,
     INTERFACE,
     IS_LARGE,
     LARGE_BYTES,
     MESSAGE_WORDS,
     NO_DESCRIPTOR,
     PACKETS_IN,
-    PORT_COSTS,
-    PORT_FDS,
-    PORT_HOLDS,
-    PORT_KINDS,
-    PORT_NUMBERS,
     PORT_POLLS,
-    PORT_TAKES,
     PUNTED,
     SCRATCH,
     SENT,
-    TOTALS,
     WITHOUT_PIPELINE,
 )
 
 if TYPE_CHECKING:
+    from sa_atp.net.switch_process.datapath.arrays import (
+        channels,
+        depths,
+        in_messages,
+        in_slots,
+        port_costs,
+        port_fds,
+        port_holds,
+        port_kinds,
+        port_numbers,
+        port_polls,
+        port_takes,
+        totals,
+    )
     from sa_atp.net.switch_process.datapath.arriving import find_frames, take_rows
     from sa_atp.net.switch_process.datapath.channels import (
         choose_output,
@@ -46,8 +49,6 @@ if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.leaving import send_all
     from sa_atp.net.switch_process.datapath.operations import (
         address_in,
-        array_i64_1,
-        array_i64_2,
         call_program,
         compiled,
         frame_word,
@@ -70,11 +71,6 @@ def look(s: int, timeout_ms: int) -> int:
     Returns: the number of ports with packets, plus 1 if a thread wants the pipeline, plus 1 if a channel may have
     packets; -1: a signal came.
     """
-    channels = array_i64_2(s, CHANNELS)
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_polls = array_i64_1(s, PORT_POLLS)
-    port_takes = array_i64_1(s, PORT_TAKES)
-    totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     for slot in range(count):
         fd = port_fds[slot] if port_takes[slot] != 0 else NO_DESCRIPTOR
@@ -99,14 +95,10 @@ def take(s: int, has_looked: bool) -> int:
 
     Returns: how many.
     """
-    in_slots = array_i64_1(s, IN_SLOTS)
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_polls = array_i64_1(s, PORT_POLLS)
-    totals = array_i64_1(s, TOTALS)
     count = len(port_fds)
     room = FEW_ROWS if totals[IS_LARGE] != 0 else len(in_slots)
     taken = 0
-    if len(array_i64_2(s, CHANNELS)) > 0:
+    if len(channels) > 0:
         taken = take_shared(s, totals[CALLS], room - room // 4)
         if taken > 0:
             if totals[CALLS] % OTHERS_TURN != 0:
@@ -131,13 +123,6 @@ def take(s: int, has_looked: bool) -> int:
 @inner
 def look_at_queues(s: int) -> None:
     """Estimates how many frames wait at each interface: none, if none did and none has been sent since."""
-    depths = array_i64_1(s, DEPTHS)
-    port_costs = array_i64_1(s, PORT_COSTS)
-    port_fds = array_i64_1(s, PORT_FDS)
-    port_kinds = array_i64_1(s, PORT_KINDS)
-    port_numbers = array_i64_1(s, PORT_NUMBERS)
-    port_holds = array_i64_1(s, PORT_HOLDS)
-    port_takes = array_i64_1(s, PORT_TAKES)
     sends_alone = True  # other cores send there, too, without updating PORT_HOLDS
     for slot in range(len(port_takes)):
         sends_alone = sends_alone and port_takes[slot] != 0
@@ -156,8 +141,6 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
 
     Returns: how many packets arrived.
     """
-    totals = array_i64_1(s, TOTALS)
-    in_messages = array_i64_1(s, IN_MESSAGES)
     begun = monotonic_us(address_in(s, SCRATCH))
     now = begun
     arrived = 0
