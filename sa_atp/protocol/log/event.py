@@ -5,7 +5,7 @@ fails; it adds the time, from the same clock as the connection's.
 """
 
 from collections.abc import Callable
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, TypeVar
 
 from msgspec import Meta, Struct
 
@@ -15,6 +15,19 @@ class Event(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
 
     name: ClassVar[str]
     """The name in the log, as category:event."""
+
+
+Kind = TypeVar("Kind", bound=type[Event])
+
+
+def called(name: str) -> Callable[[Kind], Kind]:
+    """Gives a class of events its name in the log."""
+
+    def give(kind: Kind) -> Kind:
+        kind.name = name
+        return kind
+
+    return give
 
 
 Log = Callable[[Event], None]

@@ -1,6 +1,6 @@
 """What a rank logs: one class an event, whose docstring and types are its description. (docs/log.md)"""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -24,15 +24,16 @@ from sa_atp.protocol.log.event import (
     Step,
     Words,
     Yes,
+    called,
 )
 
 # --- membership -----------------------------------------------------------------------------------------------------------
 
 
+@called("membership:joining")
 class JoinAsked(Event, frozen=True):
     """The rank asks the parameter server to be in a job. (protocol section 7.1)"""
 
-    name: ClassVar[str] = "membership:joining"
     job: Words
     rank: Rank
     world_size: Count
@@ -42,19 +43,19 @@ class JoinAsked(Event, frozen=True):
     server: Address
 
 
+@called("membership:waiting")
 class JoinWaits(Event, frozen=True):
     """The job cannot begin yet. Logged when the reason changes."""
 
-    name: ClassVar[str] = "membership:waiting"
     missing: Ranks
     refusal: Words | None = None
     occupied: Address | None = None
 
 
+@called("membership:welcomed")
 class Welcomed(Event, frozen=True):
     """The job runs, on these terms."""
 
-    name: ClassVar[str] = "membership:welcomed"
     number: Annotated[int, Meta(ge=1, le=255, description="the job's number, in packets")]
     epoch: Epoch
     lanes: Count
@@ -67,52 +68,52 @@ class Welcomed(Event, frozen=True):
     alive_every_us: Microseconds
 
 
+@called("membership:stood_still")
 class StoodStill(Event, frozen=True):
     """The process did not run for a while; this time counts as no other process's silence. (protocol section 11)"""
 
-    name: ClassVar[str] = "membership:stood_still"
     for_us: Microseconds
 
 
+@called("membership:giving_up")
 class GivingUp(Event, frozen=True):
     """The rank cannot go on, and asks the parameter server to tell every rank why."""
 
-    name: ClassVar[str] = "membership:giving_up"
     error: Annotated[str, Meta(description="a class of protocol/job/errors.py")]
     why: Words
 
 
+@called("membership:ended")
 class ConnectionEnded(Event, frozen=True):
     """The connection is over, by an error, or because the program has closed it: sums that are open fail with this."""
 
-    name: ClassVar[str] = "membership:ended"
     error: Annotated[str, Meta(description="a class of protocol/job/errors.py")]
     why: Words
 
 
+@called("membership:leaving")
 class Leaving(Event, frozen=True):
     """The rank announces that it will contribute no more, and stays until no other rank can need its sums. (section 7.6)"""
 
-    name: ClassVar[str] = "membership:leaving"
     oldest: Seq
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------------
 
 
+@called("sum:begun")
 class SumBegun(Event, frozen=True):
     """The program begins a sum."""
 
-    name: ClassVar[str] = "sum:begun"
     operation: Operation
     values: Count
     key: Annotated[str, Meta(description="the tensor's name from step to step, as text")] | None = None
 
 
+@called("sum:opened")
 class SumOpened(Event, frozen=True):
     """A sum's turn has come: its fragments may leave. (protocol section 5.1)"""
 
-    name: ClassVar[str] = "sum:opened"
     operation: Operation
     first_seq: Seq
     fragments: Fragments
@@ -120,10 +121,10 @@ class SumOpened(Event, frozen=True):
     foretold: Annotated[int, Meta(ge=0, description="chunks whose exponent is that of an earlier sum with the key")]
 
 
+@called("sum:contributed")
 class Contributed(Event, frozen=True):
     """The program gives values for a sum: its own, or what it computed for others."""
 
-    name: ClassVar[str] = "sum:contributed"
     operation: Operation
     contributions: Contributions
     ranks: Ranks
@@ -131,29 +132,29 @@ class Contributed(Event, frozen=True):
     past_leaf: Yes
 
 
+@called("sum:streamed")
 class Streamed(Event, frozen=True):
     """Compiled code has carried a sum on by itself for a while. (protocol section 5.8)"""
 
-    name: ClassVar[str] = "sum:streamed"
     sent: Fragments
     results: Fragments
     answers: Annotated[int, Meta(ge=0, description="questions that were answered meanwhile")]
 
 
+@called("sum:led")
 class Led(Event, frozen=True):
     """All of the rank's own fragments are in the switch, and others' are missing: it leads, they straggle."""
 
-    name: ClassVar[str] = "sum:led"
     operation: Operation
     missing: Contributions
     ranks: Ranks
     pending: Annotated[float, Meta(ge=0, le=1, description="share of the fragments whose sum is not known")]
 
 
+@called("sum:done")
 class SumDone(Event, frozen=True):
     """A sum is complete. The event also has the windows and the round trip at that time."""
 
-    name: ClassVar[str] = "sum:done"
     operation: Operation
     redone: Annotated[int, Meta(ge=0, description="chunks that were done again")]
     network: Fragments
@@ -164,10 +165,10 @@ class SumDone(Event, frozen=True):
 # --- chunks ---------------------------------------------------------------------------------------------------------------
 
 
+@called("chunk:scale_agreed")
 class ScaleAgreed(Event, frozen=True):
     """A chunk's exponent is known: gathered from all ranks, or read off a result of ranks that are ahead. (section 6)"""
 
-    name: ClassVar[str] = "chunk:scale_agreed"
     operation: Operation
     chunk: Chunk
     attempt: Attempt
@@ -175,20 +176,20 @@ class ScaleAgreed(Event, frozen=True):
     source: Literal["gathered", "result"]
 
 
+@called("chunk:redone")
 class ChunkRedone(Event, frozen=True):
     """A chunk is done again with an exponent that is gathered: a value did not fit, or the exponent was too coarse."""
 
-    name: ClassVar[str] = "chunk:redone"
     operation: Operation
     chunk: Chunk
     exponent: Exponent
     why: Literal["does not fit", "too coarse"]
 
 
+@called("chunk:accepted")
 class ChunkAccepted(Event, frozen=True):
     """The sum of a chunk that was done again is accepted. Chunks that were done once are not logged."""
 
-    name: ClassVar[str] = "chunk:accepted"
     operation: Operation
     chunk: Chunk
     exponent: Exponent
@@ -197,6 +198,7 @@ class ChunkAccepted(Event, frozen=True):
 # --- recovery -------------------------------------------------------------------------------------------------------------
 
 
+@called("recovery:window_changed")
 class WindowChanged(Event, frozen=True):
     """A window shrank, or slow start is over. Growth with each result is not logged. (protocol section 5.2)
 
@@ -204,7 +206,6 @@ class WindowChanged(Event, frozen=True):
     round; `queue`: slow start is over; `stream`: compiled code shrank it.
     """
 
-    name: ClassVar[str] = "recovery:window_changed"
     why: Literal["loss", "mark", "collision", "queue", "stream"]
     network: Fragments
     slots: Fragments
@@ -212,13 +213,13 @@ class WindowChanged(Event, frozen=True):
     slots_before: Fragments
 
 
+@called("recovery:lost")
 class Lost(Event, frozen=True):
     """Fragments count as lost, and will be sent again. (protocol section 5.3)
 
     rule: `order`: a fragment that was sent later is complete; `question`: the switch does not hold them.
     """
 
-    name: ClassVar[str] = "recovery:lost"
     operation: Operation
     contributions: Contributions
     rule: Literal["order", "question"]
@@ -227,10 +228,10 @@ class Lost(Event, frozen=True):
     count: Fragments
 
 
+@called("recovery:resent")
 class Resent(Event, frozen=True):
     """Fragments are sent again."""
 
-    name: ClassVar[str] = "recovery:resent"
     operation: Operation
     contributions: Contributions
     first: Place
@@ -239,26 +240,26 @@ class Resent(Event, frozen=True):
     hand_over: Annotated[int, Meta(ge=0, description="fragments of these that make the switch hand its slot over")]
 
 
+@called("recovery:silence")
 class Silence(Event, frozen=True):
     """The rank has received nothing for longer than its time-out, and asks what its slots hold. (protocol section 5.4)"""
 
-    name: ClassVar[str] = "recovery:silence"
     timeouts: Annotated[int, Meta(ge=1, description="consecutive time-outs")]
     awaited: Fragments
 
 
+@called("recovery:leaf_left")
 class LeafLeft(Event, frozen=True):
     """A rank below another leaf helps: from now on this sum's fragments bypass the rank's leaf. (section 10.5)"""
 
-    name: ClassVar[str] = "recovery:leaf_left"
     operation: Operation
     contributions: Contributions
 
 
+@called("recovery:fetch_asked")
 class FetchAsked(Event, frozen=True):
     """The rank asks the parameter server for results that others have. (protocol section 5.6)"""
 
-    name: ClassVar[str] = "recovery:fetch_asked"
     operation: Operation
     first: Seq
     count: Fragments
@@ -267,10 +268,10 @@ class FetchAsked(Event, frozen=True):
 # --- questions ------------------------------------------------------------------------------------------------------------
 
 
+@called("question:asked")
 class FragmentsAsked(Event, frozen=True):
     """The rank asks by probes what the switch holds of these fragments. (protocol section 5.4)"""
 
-    name: ClassVar[str] = "question:asked"
     operation: Operation
     first: Place
     last: Place
@@ -278,10 +279,10 @@ class FragmentsAsked(Event, frozen=True):
     tells: Annotated[bool, Meta(description="whether the answer is to tell which ranks the sum waits for")]
 
 
+@called("question:answered")
 class Answered(Event, frozen=True):
     """A probe is answered: these contributions are held."""
 
-    name: ClassVar[str] = "question:answered"
     operation: Operation
     fragment: Place
     held: Contributions
@@ -289,10 +290,10 @@ class Answered(Event, frozen=True):
     after_us: Microseconds
 
 
+@called("question:overdue")
 class Overdue(Event, frozen=True):
     """A probe or its answer counts as lost, because a later probe was answered."""
 
-    name: ClassVar[str] = "question:overdue"
     operation: Operation
     fragment: Place
     after_us: Microseconds
@@ -303,10 +304,10 @@ class Overdue(Event, frozen=True):
 RequestNumber = Annotated[int, Meta(ge=0, description="number of the message; its answer has the same")]
 
 
+@called("help:asked")
 class HelpAsked(Event, frozen=True):
     """The rank reports its progress, and asks for more of its shard (claim), others' work (offer), or nothing (idle)."""
 
-    name: ClassVar[str] = "help:asked"
     step: Step
     what: Literal["claim", "offer", "idle"]
     number: RequestNumber
@@ -317,10 +318,10 @@ class HelpAsked(Event, frozen=True):
     busy_us: Microseconds | None = None
 
 
+@called("help:answered")
 class HelpAnswered(Event, frozen=True):
     """The ledger's answer: micro-batches of the rank's own shard (granted), work for other shards, or nothing."""
 
-    name: ClassVar[str] = "help:answered"
     step: Step
     what: Literal["granted", "work", "nothing", "noted", "no answer"]
     number: RequestNumber
@@ -332,9 +333,9 @@ class HelpAnswered(Event, frozen=True):
     again_us: Microseconds | None = None
 
 
+@called("help:revoked")
 class HelpRevoked(Event, frozen=True):
     """The parameter server takes back micro-batches of the rank's own shard that it has not begun."""
 
-    name: ClassVar[str] = "help:revoked"
     step: Step
     held: MicroBatches

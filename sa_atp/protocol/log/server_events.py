@@ -1,6 +1,6 @@
 """What the parameter server logs, in a log for each job: one class an event, as in `rank_events`. (docs/log.md)"""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -19,134 +19,135 @@ from sa_atp.protocol.log.event import (
     Step,
     Words,
     Yes,
+    called,
 )
 
 # --- membership -----------------------------------------------------------------------------------------------------------
 
 
+@called("membership:joined")
 class Joined(Event, frozen=True):
     """A rank has asked to be in the job. (protocol section 7.1)"""
 
-    name: ClassVar[str] = "membership:joined"
     rank: Rank
     epoch: Epoch
     address: Address
     missing: Ranks
 
 
+@called("membership:refused")
 class TurnedAway(Event, frozen=True):
     """A rank that asks to join is refused, because its terms differ from those of the other ranks."""
 
-    name: ClassVar[str] = "membership:refused"
     rank: Rank
     why: Words
 
 
+@called("membership:doubted")
 class Doubted(Event, frozen=True):
     """Ranks are silent for longer than usual; the server asks whether their ports are open. (protocol section 7.4)"""
 
-    name: ClassVar[str] = "membership:doubted"
     ranks: Ranks
 
 
+@called("membership:dropped")
 class Dropped(Event, frozen=True):
     """Ranks have gone before the job began, and lose their places."""
 
-    name: ClassVar[str] = "membership:dropped"
     ranks: Ranks
     why: Words
 
 
+@called("membership:leave_asked")
 class LeaveAsked(Event, frozen=True):
     """A rank announces that it will contribute no more, and asks to leave."""
 
-    name: ClassVar[str] = "membership:leave_asked"
     rank: Rank
     oldest: Seq
 
 
+@called("membership:let_go")
 class LetGo(Event, frozen=True):
     """A rank may leave, because no other rank needs its sums. (protocol section 7.6)"""
 
-    name: ClassVar[str] = "membership:let_go"
     rank: Rank
 
 
+@called("membership:job_failed")
 class JobFailed(Event, frozen=True):
     """The job's epoch is over, and every rank is told why: ranks are lost or have restarted, or disagree."""
 
-    name: ClassVar[str] = "membership:job_failed"
     epoch: Epoch
     reason: Annotated[str, Meta(description="the reason in the message (protocol section 9.2)")]
     ranks: Ranks
     why: Words
 
 
+@called("membership:job_ended")
 class JobEnded(Event, frozen=True):
     """All ranks have left."""
 
-    name: ClassVar[str] = "membership:job_ended"
     epoch: Epoch
 
 
 # --- switches -------------------------------------------------------------------------------------------------------------
 
 
+@called("switch:install_asked")
 class InstallAsked(Event, frozen=True):
     """All ranks have joined; the job is to be installed on the switches."""
 
-    name: ClassVar[str] = "switch:install_asked"
     epoch: Epoch
     slot_base: Count
     slot_count: Count
 
 
+@called("switch:installed")
 class Installed(Event, frozen=True):
     """The job is installed on all switches, and its ranks are admitted."""
 
-    name: ClassVar[str] = "switch:installed"
     epoch: Epoch
     leaves: Annotated[list[Ranks], Meta(description="for each leaf, the ranks below it")] | None = None
 
 
+@called("switch:refused")
 class InstallRefused(Event, frozen=True):
     """A switch cannot take the job."""
 
-    name: ClassVar[str] = "switch:refused"
     epoch: Epoch
     why: Words
 
 
+@called("switch:removed")
 class Removed(Event, frozen=True):
     """Switches may forget the job's epoch."""
 
-    name: ClassVar[str] = "switch:removed"
     epoch: Epoch
 
 
+@called("switch:restarted")
 class SwitchRestarted(Event, frozen=True):
     """A check, once a second, found a switch without its program or jobs, as after a restart. Logged for all jobs."""
 
-    name: ClassVar[str] = "switch:restarted"
     why: Words
 
 
 # --- sums -----------------------------------------------------------------------------------------------------------------
 
 
+@called("sum:finished_here")
 class FinishedHere(Event, frozen=True):
     """The parameter server has completed sums that the switch had no slot for, or handed over. (protocol section 7.2)"""
 
-    name: ClassVar[str] = "sum:finished_here"
     first: Seq
     last: Seq
     count: Fragments
 
 
+@called("sum:seat")
 class Seat(Event, frozen=True):
     """A rank asks for a seat in a step's sum; without a seat in the answer the rank is not in the sum. (section 10.6)"""
 
-    name: ClassVar[str] = "sum:seat"
     step: Step
     rank: Rank
     seat: Annotated[int, Meta(ge=0, description="a seat")] | None = None
@@ -155,10 +156,10 @@ class Seat(Event, frozen=True):
     )
 
 
+@called("recovery:fetched")
 class Fetched(Event, frozen=True):
     """A rank asks for results that others have. (protocol section 5.6)"""
 
-    name: ClassVar[str] = "recovery:fetched"
     rank: Rank
     first: Seq
     count: Fragments
@@ -169,13 +170,13 @@ class Fetched(Event, frozen=True):
 PerRank = list[int]
 
 
+@called("help:decided")
 class Decided(Event, frozen=True):
     """The ledger answers a rank's question. The event has the question, the ledger's view of all ranks, and the assignment.
 
     late: the question was overtaken by a newer one, so its answer assigns nothing. (protocol section 10.2)
     """
 
-    name: ClassVar[str] = "help:decided"
     step: Step
     rank: Rank
     asked: Literal["claim", "offer", "idle"]
@@ -214,10 +215,10 @@ class Decided(Event, frozen=True):
     )
 
 
+@called("help:called")
 class WorkCalled(Event, frozen=True):
     """The ledger gives work to a rank that has offered before, and has not asked just now. (protocol section 10.3)"""
 
-    name: ClassVar[str] = "help:called"
     step: Step
     rank: Rank
     shard: Rank
@@ -225,10 +226,10 @@ class WorkCalled(Event, frozen=True):
     backup: Yes | None = None
 
 
+@called("help:revoke_asked")
 class RevokeAsked(Event, frozen=True):
     """The ledger asks a rank to give back micro-batches of its own shard that it has not begun."""
 
-    name: ClassVar[str] = "help:revoke_asked"
     step: Step
     rank: Rank
     held: MicroBatches
