@@ -11,6 +11,7 @@
     loop            the loop's interface for Python
 
 `arriving`, `super_packets`, `leaving` and `turn` share one namespace: they are executed together, compiled or plain (see
-`basics/code_cache.py`), and call each other and the operations of `embedded.bits` by name. Their tests run them plain, with
-operations that check every index.
+`basics/code_cache.py`), and call each other and the operations of `embedded.bits` by name. By name they also have the
+arrays of `state`: `code` has each function take them from the frame, and `arrays.pyi` has their types. Their tests run them
+plain, with operations that check every index.
 """
