@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -49,9 +49,8 @@ from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
 from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
 
 from .checked import checked_operations
-from .test_switch_loop import LOOPBACK, Switch, running
+from .test_switch_loop import LOOPBACK, WAIT_S, Switch, running, wait_until
 
-WAIT_S = 20.0
 WORKERS = switch_traffic.WORKERS
 ROWS, SLOT = 8, 0
 MOST_ROUNDS = 10_000
@@ -72,13 +71,6 @@ def sums(switch: Switch, first: int, count: int = 40) -> list[list[bytes]]:
     for rank in range(WORKERS):
         switch.contribute(rank, range(first, first + count))
     return [sorted(switch.received(rank, count)) for rank in range(WORKERS + 1)]
-
-
-def wait_until(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # --- the same datagrams -------------------------------------------------------------------------------------------------

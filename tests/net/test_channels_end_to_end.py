@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +27,8 @@ def start_switch(group: Group, folder: Path, udp: str, grpc: str) -> tuple[Proce
 
 def all_reduce(ranks: list[Communicator]) -> None:
     arrays = [np.full(VALUES, rank + 1.0, np.float32) for rank in range(len(ranks))]
-    threads = [
-        threading.Thread(target=comm.all_reduce, args=(array,)) for comm, array in zip(ranks, arrays, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(WAIT_S)
+    with ThreadPoolExecutor(len(ranks)) as pool:
+        list(pool.map(Communicator.all_reduce, ranks, arrays, timeout=WAIT_S))
     for array in arrays:
         assert (array == sum(range(1, len(ranks) + 1))).all()
 
@@ -51,18 +47,12 @@ def test_ranks_share_memory_with_the_switch_that_comes_after_theirs(tmp_path: Pa
         )
         host, port = server.answer(READY_TIMEOUT_S)["address"]
         address = f"udp://{host}:{port}"
-        ranks: list[Communicator] = []
-        joining = [
-            threading.Thread(
-                target=lambda rank=rank: ranks.append(sa_atp.connect(address, job="job", rank=rank, world_size=3))
-            )
-            for rank in range(3)
-        ]
-        for thread in joining:
-            thread.start()
-        for thread in joining:
-            thread.join(WAIT_S)
-        ranks.sort(key=lambda comm: comm.membership.rank)
+
+        def join(rank: int) -> Communicator:
+            return sa_atp.connect(address, job="job", rank=rank, world_size=3)
+
+        with ThreadPoolExecutor(3) as pool:
+            ranks = list(pool.map(join, range(3), timeout=WAIT_S))
         assert all(comm.shares_memory and has_channel(comm) for comm in ranks)
         all_reduce(ranks)
         switch.end()

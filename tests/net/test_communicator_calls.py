@@ -8,17 +8,15 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.ranks import running_server
 
 import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.cluster import LocalCluster
-from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.session import Sum
@@ -36,10 +34,8 @@ Connect = Callable[..., list[Communicator]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    logs: Path = tmp_path_factory.mktemp("logs")
-    with Group() as group:
-        host, port = LocalCluster(group, logs, lanes=64, slots=256).ready()
-        yield f"udp://{host}:{port}"
+    with running_server(tmp_path_factory.mktemp("logs")) as address:
+        yield address
 
 
 @pytest.fixture

@@ -95,6 +95,13 @@ class Memory:
         control[:24].view(np.int32)[:] = [20, 0, 17, 104, told, 0]
         self.arrays[state.IN_NAMES].reshape(-1, 16)[row] = np.frombuffer(sender, np.uint8)
 
+    def put_frame(self, row: int, slot: int, frame: bytes, rank: int) -> None:
+        """Writes a frame of a worker as it comes to its port: an interface's, or the datagram in it."""
+        if slot < len(INTERFACES):
+            self.put(row, slot, bytes(10) + frame)
+        else:
+            self.put(row, slot, frame[HEAD_BYTES:], sender=sender_of(f"10.0.0.{rank + 1}", 5000 + rank))
+
     def frames(self, rows: int, most_bytes: int = ROW_BYTES) -> list[tuple[int, bytes]]:
         """Port and bytes of each frame in rows, with its head written like by the pipeline."""
         found, row, done = [], 0, 0
@@ -301,10 +308,7 @@ def test_a_copy_that_is_marked_has_a_body_of_its_own(memory: Memory) -> None:
     memory.arrays[state.DEPTHS][2] = 50
     for rank, slot in enumerate(SLOTS):
         frame = contributions(rank, range(400, 401))[0]
-        if slot < 3:
-            memory.put(rank, slot, bytes(10) + frame)
-        else:
-            memory.put(rank, slot, frame[HEAD_BYTES:], sender=sender_of(f"10.0.0.{rank + 1}", 5000 + rank))
+        memory.put_frame(rank, slot, frame, rank)
     sent = memory.run(len(SLOTS))
     memory.arrays[state.DEPTHS][2] = 0
     bodies = {port: messages[0][-1] for port, messages in sent.items()}
@@ -321,10 +325,7 @@ def test_a_copy_that_is_marked_has_a_body_of_its_own(memory: Memory) -> None:
 def test_where_nothing_is_joined_each_packet_is_a_message(memory: Memory) -> None:
     for rank, slot in enumerate(SLOTS):
         for i, frame in enumerate(contributions(rank, range(300, 302))):
-            if slot < 3:
-                memory.put(2 * rank + i, slot, bytes(10) + frame)
-            else:
-                memory.put(2 * rank + i, slot, frame[HEAD_BYTES:], sender=sender_of(f"10.0.0.{rank + 1}", 5000 + rank))
+            memory.put_frame(2 * rank + i, slot, frame, rank)
     sent = memory.run(8, joins=False)
     assert {port: len(messages) for port, messages in sent.items()} == dict.fromkeys((1, 2, 3, 4, 5), 2)
     assert all(part[:10] == bytes(10) for message in sent[1] for part in message[:1])

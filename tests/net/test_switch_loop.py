@@ -83,6 +83,13 @@ class Switch:
             each.close()
 
 
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def running(*, compiled: bool, cores: int = 1, shares: bool = False) -> Iterator[Switch]:
     switch = Switch(compiled=compiled, cores=cores, shares=shares)
@@ -144,9 +151,7 @@ def test_on_several_cores_tables_change_and_the_cpu_port_hears(open_socket: Call
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
         for port in switch.ports:
             other.send([Burst(port.address, payload)])
-        end = time.monotonic() + WAIT_S
-        while len(got) < 3 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: len(got) >= 3)
     assert len(got) == 3
 
 
@@ -154,9 +159,7 @@ def test_on_several_cores_tables_change_and_the_cpu_port_hears(open_socket: Call
 def test_packets_without_a_program_are_counted_and_dropped(compiled: bool) -> None:
     with running(compiled=compiled) as switch:
         switch.contribute(0, range(70))
-        end = time.monotonic() + WAIT_S
-        while switch.device.dropped_without_pipeline < 70 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: switch.device.dropped_without_pipeline >= 70)
         assert switch.device.dropped_without_pipeline == 70
         switch.install()
         switch.contribute(0, range(1))
@@ -176,9 +179,7 @@ def test_packets_for_the_cpu_port_reach_their_listeners(compiled: bool, open_soc
         switch.device.add_packet_in_listener(got.append)
         payload = np.frombuffer(b"\0" * 40, np.uint8).reshape(1, -1)
         open_socket().send([Burst(switch.port.address, np.tile(payload, (3, 1)))])
-        end = time.monotonic() + WAIT_S
-        while len(got) < 3 and time.monotonic() < end:
-            time.sleep(0.01)
+        wait_until(lambda: len(got) >= 3)
     assert len(got) == 3
     assert all(frame[42:] == payload.tobytes() for frame in got)
 
