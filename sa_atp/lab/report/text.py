@@ -136,15 +136,23 @@ def situation(result: RunResult) -> str:
         found.append(f"{_counted(len(links), 'link')} {slower_by(links.values())}")
     if slow_devices:
         found.append(f"{_counted(len(slow_devices), 'worker')} {slower_by(slow_devices)}")
-    if with_stragglers and (said := _stragglers(plan.straggler)):
+    has_stragglers = with_stragglers and (_has_paused(result) or "pause" not in plan.straggler.pattern)
+    if has_stragglers and (said := _stragglers(plan.straggler)):
         found.append(f"{said}{_when(with_stragglers, steps)}")
     return f"with {join(found)}" if found else "with no straggler"
+
+
+def _has_paused(result: RunResult) -> bool:
+    """Whether any worker has paused: short runs may end before one does."""
+    return any(each.kind == "pause" for run in result.runs for each in run.intervals)
 
 
 def _stragglers(straggler: StragglerPlan) -> str:
     """The stragglers of the steps that have some; "": none."""
     count, pattern = len(straggler.workers), "congestion" if straggler.by == "congestion" else straggler.pattern
-    if pattern in ("constant", "congestion", "pause", "contention") and not (count and straggler.slowdown > 1):
+    if pattern in ("pause", "contention") and not count:
+        return ""
+    if pattern in ("constant", "congestion") and not (count and straggler.slowdown > 1):
         return ""
     among = _counted(len(straggler.among), "worker") if straggler.among else "all workers"
     low, high = (_short(length, 3) for length in straggler.pause_range)

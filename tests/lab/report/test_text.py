@@ -14,7 +14,7 @@ from sa_atp.lab.plans.plan import JobPlan, Plan, RunPlan, StragglerPlan
 from sa_atp.lab.report import findings, table, text
 from sa_atp.lab.report.drawing import training
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.runs.records import Evaluation, RunResult
+from sa_atp.lab.runs.records import Evaluation, Interval, PolicyRun, RunResult
 
 from . import synthetic
 from .cases import CASES, small, timed
@@ -93,7 +93,13 @@ def test_anything_can_be_written(value: float) -> None:
 )
 def test_situations(straggler: StragglerPlan, expected: str) -> None:
     result = RunResult(Plan(run=RunPlan(steps=8), straggler=straggler), "plan.toml", "sim", "embedded", {})
+    result.runs.append(PolicyRun("atp", 0, intervals=[Interval(0, 2, "pause", 0, 1)]))
     assert plain(text.situation(result)) == f"with {expected}"
+
+
+def test_pauses_that_did_not_happen_are_not_said() -> None:
+    plan = Plan(run=RunPlan(steps=8), straggler=StragglerPlan(pattern="pause"))
+    assert text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {})) == "with no straggler"
 
 
 def test_situations_of_slow_links_and_devices() -> None:
