@@ -250,6 +250,7 @@ def test_the_timelines_title_counts_steps() -> None:
         return gantt.timeline_title(result).replace("\u00a0", " ")
 
     assert re.fullmatch(r"Steps in 1.0\d s: ATP 2, SA-ATP 5", said(synthetic.result(steps=12)))
+    assert said(synthetic.result(steps=6)).endswith("ATP 2, SA-ATP 3 (no more were run)")
     assert said(CASES["extreme straggler"]()).endswith("ATP 0, SA-ATP 12")
 
 

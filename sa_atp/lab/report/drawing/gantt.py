@@ -73,8 +73,10 @@ def timeline_title(result: RunResult) -> str:
     for _, run in _runs(result):
         begins = step_begins_s(run)
         origin_s = begins[min(first, max(begins))]
-        done = sum(origin_s < end <= origin_s + end_s * 1.0001 for end in stats.step_ends_s(run).values())
-        said.append(f"{policy_name(run.policy)} {done}")
+        ends = [end - origin_s for end in stats.step_ends_s(run).values()]
+        done = sum(0 < end <= end_s * 1.0001 for end in ends)
+        is_over = max(ends) < end_s * 0.99
+        said.append(f"{policy_name(run.policy)} {done}" + (" (no more were run)" if is_over else ""))
     return f"Steps in {duration(end_s)}: {', '.join(said)}"
 
 
