@@ -6,30 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sa_atp.basics.arrays import Values
-from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
-from sa_atp.lab.flow.fabric import Fabric, FabricSettings
+from sa_atp.lab.flow.fabric import Fabric
 from sa_atp.lab.flow.flow_worker import FlowWorker
 from sa_atp.lab.flow.job import FlowJob, FlowOperation, JobSettings
 from sa_atp.lab.flow.sums import Total
 from sa_atp.lab.flow.workloads import SharedWorkload, SizesOnly, WorkloadView
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
-from sa_atp.lab.runs.contention import Contention
-from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import (
-    describe_step,
-    evaluate,
-    make_device,
-    make_workload,
-    straggler_pattern,
-)
+from sa_atp.lab.runs.tasks import evaluate, make_workload
+from sa_atp.lab.runs.virtual_run import FabricRun, VirtualRank, fabric_of
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
-from sa_atp.steps.effects import samples_of
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.step_record import StepRecord
 
@@ -54,23 +45,6 @@ def check(plan: Plan, names: Sequence[str]) -> None:
 def adds(plan: Plan) -> bool:
     """Whether values are added up: if the model is trained, or the job would also fit into packets."""
     return plan.job.model in TRAINED or plan.topology.workers * plan.job.micro_batches <= CONTRIBUTION_BITS
-
-
-def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
-    """The links of a plan. Args: server_mbps: rate of the parameter server's link; 0: that of trunks."""
-    topology = plan.topology
-    return Fabric(
-        clock,
-        FabricSettings(
-            workers=topology.workers,
-            racks=topology.racks if topology.kind == "two-level" else 0,
-            link_mbps=topology.link_mbps,
-            trunk_mbps=topology.trunk_mbps,
-            server_mbps=server_mbps,
-            worker_mbps=topology.worker_mbps,
-            delay_us=topology.delay_us,
-        ),
-    )
 
 
 def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyRun:
@@ -101,7 +75,7 @@ def sizes_of(plan: Plan) -> SizesOnly:
     return SizesOnly(job.model, batch_size=job.batch_size, micro_batches=job.micro_batches, scale=job.model_scale)
 
 
-class _FlowSimulation:
+class _FlowSimulation(FabricRun):
     """One repetition of a synchronous policy."""
 
     def __init__(
@@ -114,19 +88,14 @@ class _FlowSimulation:
         *,
         sizes_only: bool = False,
     ) -> None:
-        self.plan = plan
+        super().__init__(plan, policy.name, fabric, progress)
         self.policy = policy
-        self.progress = progress
-        self.pattern = straggler_pattern(plan)
-        self.clock = fabric.clock
         self.keeps = True  # whether to keep the records of workers' steps
         self.ends_us: list[int] = []  # end of each step: when the first worker had the sum
         self.adds = adds(plan) and not sizes_only
         job = plan.job
         self.model = make_workload(plan, repetition) if self.adds else None
-        sizes = None if self.adds else sizes_of(plan)
-        workload = self.model or sizes
-        assert workload is not None
+        workload = self.model or sizes_of(plan)
         self.shared = SharedWorkload(workload)
         self.shared.on_update = self._updated
         self.snapshots: list[tuple[int, Any]] = []
@@ -149,15 +118,6 @@ class _FlowSimulation:
         )
         self.hashes = _FlowHashes(workload.values, self.job.map.contributions) if self.adds else None
         self.ranks = [_FlowRank(self, rank) for rank in range(plan.topology.workers)]
-        self.left = len(self.ranks)
-        self.rates_mbps = [fabric.network.rate_mbps(link) for link in fabric.up]
-        self.contention = Contention(plan, self.clock, self._contend)
-        self.error: SaAtpError | None = None
-
-    def _contend(self, rank: int, share: float) -> None:
-        """Changes the rate of a worker's link, both ways."""
-        for link in (self.job.fabric.up[rank], self.job.fabric.down[rank]):
-            self.job.fabric.network.set_rate(link, self.rates_mbps[rank] * share)
 
     def _updated(self, step: int) -> None:
         if self.model is not None:
@@ -170,15 +130,7 @@ class _FlowSimulation:
 
     def run(self) -> list[dict[str, Any]]:
         """Runs to the end. Returns: for each rank, what `worker_process.train` returns."""
-        sums_us = self.plan.run.steps * self.job.sequential_us(self.shared.workload.values)
-        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + sums_us)
-        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
-        if self.error is not None:
-            raise self.error
-        if not over:
-            raise SaAtpError(
-                f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds"
-            )
+        self.run_to_end(self.plan.run.steps * self.job.sequential_us(self.shared.workload.values))
         return [rank.raw() for rank in self.ranks]
 
 
@@ -193,58 +145,32 @@ def _rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-class _FlowRank:
+class _FlowRank(VirtualRank):
     """One worker's part of a simulation."""
 
     def __init__(self, simulation: _FlowSimulation, rank: int) -> None:
+        workload = WorkloadView(simulation.shared)
+        super().__init__(simulation, rank, workload)
         self.simulation = simulation
-        self.plan = simulation.plan
-        self.rank = rank
-        self.workload = WorkloadView(simulation.shared)
-        self.records: list[dict[str, Any]] = []
         self.contributed: list[tuple[int, int, int, int]] = []
         self.sums: list[tuple[int, int]] = []
         self.worker = FlowWorker(simulation.job, rank)
-        self._device = make_device(self.plan)
-        self._stepper = simulation.policy.stepper(
+        stepper = simulation.policy.stepper(
             self.worker,
-            self.workload,
-            self.plan,
+            workload,
+            simulation.plan,
             pause_us=lambda step: simulation.pattern.pause_us_of(step, rank),
         )
-        self._start(0)
+        self.start(stepper, simulation.shared.gradient)
 
-    def _start(self, step: int) -> None:
-        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
-        self._device.slowdown = slowdown
-        VirtualProcess(
-            self.simulation.clock,
-            self._stepper.run(step),
-            duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
-            gradient=self.simulation.shared.gradient,
-            finished=lambda outcome: self._finished(step, slowdown, outcome),
-            device=VirtualDevice(self.simulation.clock, self.plan.job.parallel_curve(self.rank)),
-        )
-
-    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
-        if isinstance(outcome, SaAtpError):
-            self.simulation.error = outcome
-            return
-        record: StepRecord = outcome[0]
+    def take(self, record: StepRecord, slowdown: float, sum_: Any) -> None:
         if self.simulation.keeps:
-            self.records.append(describe_step(record, slowdown))
+            super().take(record, slowdown, sum_)
         if self.simulation.hashes is not None:
-            self._check(record, outcome[1].finished)
+            self._check(self.simulation.hashes, record, sum_.finished)
         record.computed.clear()
-        if step + 1 < self.plan.run.steps:
-            self.simulation.contention.begin(self.rank, step + 1)
-            self._start(step + 1)
-        else:
-            self.simulation.left -= 1
 
-    def _check(self, record: StepRecord, total: Total) -> None:
-        hashes = self.simulation.hashes
-        assert hashes is not None
+    def _check(self, hashes: "_FlowHashes", record: StepRecord, total: Total) -> None:
         self.sums.append((record.step, hashes.of_sum(record.step, total)))
         for shard, m, gradient in record.computed:
             self.contributed.append((record.step, shard, m, hashes.of(gradient, total)))

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import asdict
 
-from sa_atp.basics.errors import SaAtpError, UserError
+from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab import policies
 from sa_atp.lab.backends import flows
@@ -19,30 +19,20 @@ from sa_atp.lab.parameters import simulated as parameter_sim
 from sa_atp.lab.plans.capabilities import check_settings, network_of, too_many_for_packets
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
-from sa_atp.lab.runs.contention import Contention
-from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import (
-    describe_step,
-    evaluate,
-    host_of,
-    job_name,
-    make_device,
-    make_workload,
-    straggler_pattern,
-)
+from sa_atp.lab.runs.tasks import evaluate, host_of, job_name, make_workload
+from sa_atp.lab.runs.virtual_run import VirtualRank, VirtualRun
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.nodes import Forwarder
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
 from sa_atp.net.logs.writing import LogFolder
 from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.log.event import nobody, of_nobody
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.steps.effects import gradient_of, samples_of
+from sa_atp.steps.effects import gradient_of
 from sa_atp.steps.pairing import travelled
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches import artefacts
@@ -129,7 +119,7 @@ def _ports(plan: Plan) -> SwitchPorts:
     return SwitchPorts(server=60, uplink=61, first_leaf=40, loop=loop)
 
 
-class _PacketSimulation:
+class _PacketSimulation(VirtualRun):
     """One repetition of a policy."""
 
     def __init__(
@@ -141,11 +131,8 @@ class _PacketSimulation:
         progress: Progress,
         log: Path | None,
     ) -> None:
-        self.plan = plan
         self.policy = policies.switch_policy(policy)
-        self.pattern = straggler_pattern(plan)
         self.repetition = repetition
-        self.progress = progress
         self.job = job_name(policy, repetition)
         self.logs = None if log is None else LogFolder.virtual(log, lambda: self.world.clock.now_us)
         links = LinkSettings(
@@ -173,9 +160,9 @@ class _PacketSimulation:
             kernels=worker_kernels(),
             plan_kernels=plan_kernels(),
         )
+        super().__init__(plan, policy, self.world.clock, progress)
         self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
         self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
-        self.contention = Contention(plan, self.world.clock, self._contend)
         straggler = plan.straggler
         is_congested = straggler.by == "congestion" and straggler.pattern == "constant"
         self.congested = straggler.workers if is_congested else ()
@@ -183,8 +170,7 @@ class _PacketSimulation:
             self._congest(rank, 0)
 
     def begin(self, rank: int, step: int) -> None:
-        """Gives a worker's link the rate that it has in a step."""
-        self.contention.begin(rank, step)
+        super().begin(rank, step)
         if rank in self.congested:
             self._congest(rank, step)
 
@@ -195,44 +181,32 @@ class _PacketSimulation:
         slowdown = self.plan.straggler.slowdown if self.pattern.is_on(step) else 1.0
         up.settings = replace(up.settings, rate_mbps=self.rates[ip] / slowdown)
 
-    def _contend(self, rank: int, share: float) -> None:
-        """Changes the rate of a worker's link, both ways."""
+    def contend(self, rank: int, share: float) -> None:
         ip = worker_ip(rank)
         for link in self.world.links_of[ip]:
             link.settings = replace(link.settings, rate_mbps=self.rates[ip] * share)
 
     def run(self) -> list[dict[str, Any]]:
-        clock = self.world.clock
-        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
-        over = clock.run(lambda: all(r.over for r in self.ranks) or any(r.error for r in self.ranks), limit_us)
-        if self.logs is not None:
-            self.logs.flush()
-        for rank in self.ranks:
-            if rank.error is not None:
-                raise rank.error
-        if not over:
-            raise SaAtpError(
-                f"policy {self.policy.name}: not finished after {clock.now_us / 1e6:.0f} simulated seconds"
-            )
+        try:
+            self.run_to_end()
+        finally:
+            if self.logs is not None:
+                self.logs.flush()
         return [rank.raw() for rank in self.ranks]
 
 
-class _PacketRank:
+class _PacketRank(VirtualRank):
     """One worker's part of a simulation."""
 
     def __init__(self, simulation: _PacketSimulation, rank: int) -> None:
         plan = simulation.plan
+        self.model = make_workload(plan, simulation.repetition)
+        super().__init__(simulation, rank, self.model)
         self.simulation = simulation
-        self.plan = plan
-        self.rank = rank
         self.policy = simulation.policy
-        self.workload = make_workload(plan, simulation.repetition)
-        self.checker = Checker(self.workload.values, self.policy.shards(plan) * plan.job.micro_batches)
-        self.records: list[dict[str, Any]] = []
+        self.checker = Checker(self.model.values, self.policy.shards(plan) * plan.job.micro_batches)
         self.snapshots: list[tuple[int, Any]] = []
         self.server: dict[str, Any] | None = None
-        self.error: SaAtpError | None = None
-        self.over = False
         world = simulation.world
         self.worker = SimWorker(
             world.add_worker(rank, rate_mbps=plan.topology.worker_mbps[rank] if plan.topology.worker_mbps else None),
@@ -252,54 +226,35 @@ class _PacketRank:
             kernels=worker_kernels(),
             log=nobody if simulation.logs is None else simulation.logs.rank(simulation.job, rank),
         )
-        self._device = make_device(plan)
-        self._stepper: policies.StepRunner
 
     def _joined(self) -> None:
-        self._stepper = self.policy.stepper(
-            host_of(self.plan, self.worker, self.simulation.repetition),
-            self.workload,
-            self.plan,
+        plan = self.simulation.plan
+        stepper = self.policy.stepper(
+            host_of(plan, self.worker, self.simulation.repetition),
+            self.model,
+            plan,
             pause_us=lambda step: self.simulation.pattern.pause_us_of(step, self.rank),
         )
-        self._start(0)
+        self.start(stepper, lambda effect: gradient_of(self.model, effect))
 
-    def _start(self, step: int) -> None:
-        self.simulation.begin(self.rank, step)
-        slowdown = self.simulation.pattern.slowdown_of(step, self.rank)
-        self._device.slowdown = slowdown
-        VirtualProcess(
-            self.simulation.world.clock,
-            self._stepper.run(step),
-            duration_us=lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
-            gradient=lambda effect: gradient_of(self.workload, effect),
-            finished=lambda outcome: self._finished(step, slowdown, outcome),
-            device=VirtualDevice(self.simulation.world.clock, self.plan.job.parallel_curve(self.rank)),
-        )
-
-    def _finished(self, step: int, slowdown: float, outcome: Any) -> None:
-        if isinstance(outcome, SaAtpError):
-            self.error = outcome
-            return
-        record: StepRecord = outcome[0]
-        finished = outcome[1].finished
-        self.records.append(describe_step(record, slowdown))
-        record.computed = travelled(outcome[1], record.computed)
-        self.checker.add(record, *finished.integers())
+    def take(self, record: StepRecord, slowdown: float, sum_: Any) -> None:
+        super().take(record, slowdown, sum_)
+        record.computed = travelled(sum_, record.computed)
+        self.checker.add(record, *sum_.finished.integers())
         if self.rank == 0:
-            self.snapshots.append((step, self.workload.snapshot()))
-            self.simulation.progress.steps(step + 1, self.plan.run.steps)
-        if step + 1 < self.plan.run.steps:
-            self._start(step + 1)
-        elif self.rank == 0:
+            self.snapshots.append((record.step, self.model.snapshot()))
+            self.simulation.progress.steps(record.step + 1, self.simulation.plan.run.steps)
+
+    def end(self) -> None:
+        if self.rank == 0:
             self.worker.job_stats().add_done_callback(self._last)
         else:
-            self.over = True
+            super().end()
 
     def _last(self, reply: Any) -> None:
         counted = reply.result()
         self.server = None if counted is None else asdict(counted)
-        self.over = True
+        super().end()
 
     def raw(self) -> dict[str, Any]:
         """The same as `worker_process.train` returns."""
@@ -311,5 +266,5 @@ class _PacketRank:
             "sums": self.checker.sums,
             "stats": self.worker.worker.stats.as_dict(),
             "server": self.server,
-            "evaluations": evaluate(self.workload, self.snapshots),
+            "evaluations": evaluate(self.model, self.snapshots),
         }

@@ -13,6 +13,7 @@ from sa_atp.lab.backends import flows
 from sa_atp.lab.bench.help_settings import HelpSetting
 from sa_atp.lab.flow.help_groups import Answer, HelpGroups, Question
 from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.virtual_run import fabric_of
 from sa_atp.lab.simulator.network import Clock
 
 WORKERS = (8, 16, 32, 64)
@@ -58,7 +59,7 @@ def measure(setting: HelpSetting, progress: Progress) -> HelpCost:
     progress(setting.name)
     plan = setting.plan
     with timed_answers() as times_ns:
-        ends_us = flows.step_ends_us(plan, "sa-atp", progress, flows.fabric_of(plan, Clock()))
+        ends_us = flows.step_ends_us(plan, "sa-atp", progress, fabric_of(plan, Clock()))
     answer_us = sum(times_ns) / len(times_ns) / 1000
     return HelpCost(setting.name, ends_us[-1] / 1000 / STEPS, len(times_ns) / STEPS, answer_us)
 

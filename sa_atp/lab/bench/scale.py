@@ -27,6 +27,7 @@ from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.tasks import straggler_pattern
+from sa_atp.lab.runs.virtual_run import fabric_of
 from sa_atp.lab.simulator.network import Clock
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def plan_of(policy: str, workers: int, steps: int, *, stragglers: bool) -> Plan:
 def measure(policy: str, workers: int, steps: int, *, stragglers: bool) -> ScalePoint:
     """Runs one point. Raises: SaAtpError."""
     plan = plan_of("atp" if policy == RING else policy, workers, steps, stragglers=stragglers)
-    fabric = flows.fabric_of(plan, Clock(), server_mbps=LINK_MBPS)
+    fabric = fabric_of(plan, Clock(), server_mbps=LINK_MBPS)
     pattern = straggler_pattern(plan)
     if policy == RING:
         values = flows.sizes_of(plan).values

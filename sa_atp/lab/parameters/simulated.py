@@ -6,9 +6,7 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Octets
-from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
-from sa_atp.lab.flow.fabric import Fabric, FabricSettings
 from sa_atp.lab.flow.queues import Queues
 from sa_atp.lab.parameters.parameter_worker import ParameterWorker
 from sa_atp.lab.parameters.rules.messages import Tasks
@@ -17,13 +15,11 @@ from sa_atp.lab.parameters.update_checker import UpdateChecker, describe_server,
 from sa_atp.lab.parameters.virtual_time import VirtualParameters
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
-from sa_atp.lab.runs.contention import Contention
-from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
-from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload, straggler_pattern
+from sa_atp.lab.runs.tasks import describe_step, evaluate, make_device, make_workload
+from sa_atp.lab.runs.virtual_run import FabricRun, fabric_of
 from sa_atp.lab.simulator.network import Clock
-from sa_atp.lab.simulator.virtual_time import VirtualDevice, VirtualProcess
 from sa_atp.steps.effects import Compute, gradient_of
 from sa_atp.steps.step_record import StepRecord
 
@@ -38,58 +34,26 @@ def run(plan: Plan, policy: str, repetition: int, progress: Progress) -> PolicyR
     return _ParameterSimulation(plan, policies.parameter_policy(policy), repetition, progress).run()
 
 
-class _ParameterSimulation:
+class _ParameterSimulation(FabricRun):
     def __init__(self, plan: Plan, policy: policies.ParameterPolicy, repetition: int, progress: Progress) -> None:
-        self.plan = plan
+        super().__init__(plan, policy.name, fabric_of(plan, Clock()), progress)
         self.policy = policy
         self.repetition = repetition
-        self.progress = progress
-        self.pattern = straggler_pattern(plan)
         # one workload serves all workers: they have the same data, and weights come with each task
         self.workload = make_workload(plan, repetition)
-        self.clock = Clock()
         rules = policy.rules(plan)
         self.checker = UpdateChecker(rules, self.workload.initial())
         self.snapshots: list[Snapshot] = []
         server = ParamsServer(rules, taken=self.checker.take, reached=self._reached)
-        topology = plan.topology
-        self.fabric = Fabric(
-            self.clock,
-            FabricSettings(
-                workers=topology.workers,
-                racks=topology.racks if topology.kind == "two-level" else 0,
-                link_mbps=topology.link_mbps,
-                trunk_mbps=topology.trunk_mbps,
-                worker_mbps=topology.worker_mbps,
-                delay_us=topology.delay_us,
-            ),
-        )
-        self.rates_mbps = [self.fabric.network.rate_mbps(link) for link in self.fabric.up]
-        self.contention = Contention(plan, self.clock, self._contend)
         rng = random.Random(f"{plan.run.seed}/{repetition}/late hosts")
         self.job = VirtualParameters(
             self.clock, Queues(self.fabric), server, self._samples, lambda: round(rng.expovariate(1 / LATE_US))
         )
-        self.outcomes: list[Any] = []
-        self.records: list[list[dict[str, Any]]] = [[] for _ in range(topology.workers)]
-        self.workers = [self._worker(rank) for rank in range(topology.workers)]
-
-    def _contend(self, rank: int, share: float) -> None:
-        """Changes the rate of a worker's link, both ways."""
-        for link in (self.fabric.up[rank], self.fabric.down[rank]):
-            self.fabric.network.set_rate(link, self.rates_mbps[rank] * share)
+        self.records: list[list[dict[str, Any]]] = [[] for _ in range(plan.topology.workers)]
+        self.workers = [self._worker(rank) for rank in range(plan.topology.workers)]
 
     def run(self) -> PolicyRun:
-        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6)
-        over = self.clock.run(lambda: len(self.outcomes) == len(self.workers) or self._error() is not None, limit_us)
-        error = self._error()
-        if error is not None:
-            raise error
-        if not over:
-            raise SaAtpError(
-                f"policy {self.policy.name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds; "
-                f"it waits for {self.job.server.waits_for}"
-            )
+        self.run_to_end(more=lambda: f"; it waits for {self.job.server.waits_for}")
         workers: list[dict[str, Any]] = [
             {
                 "rank": rank,
@@ -104,9 +68,6 @@ class _ParameterSimulation:
             "evaluations": evaluate(self.workload, [(s.clocks - 1, s.values) for s in self.snapshots]),
         }
         return collect(self.plan, self.policy.name, self.repetition, workers)
-
-    def _error(self) -> SaAtpError | None:
-        return next((outcome for outcome in self.outcomes if isinstance(outcome, SaAtpError)), None)
 
     def _reached(self, snapshot: Snapshot) -> None:
         self.snapshots.append(snapshot)
@@ -135,12 +96,8 @@ class _ParameterSimulation:
             device.slowdown = self.pattern.slowdown_of(worker.clock, rank)
             return int(device.microseconds(self.workload.micro_batch_size))
 
-        VirtualProcess(
-            self.clock,
-            worker.run(),
-            duration_us=duration_us,
-            gradient=lambda effect: gradient_of(self.workload, effect),
-            finished=self.outcomes.append,
-            device=VirtualDevice(self.clock, self.plan.job.parallel_curve(rank)),
-        )
+        def finished(_: None) -> None:
+            self.left -= 1
+
+        self.start(rank, worker.run(), duration_us, lambda effect: gradient_of(self.workload, effect), finished)
         return worker

@@ -1,0 +1,189 @@
+"""What all runs in virtual time have in common: a clock, contended links, and workers that run steps.
+
+What differs is the network under it: packets (`backends.simulated`), flows (`backends.flows`), or messages to a server of
+parameters that queue on links (`parameters.simulated`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sa_atp.basics.errors import SaAtpError
+from sa_atp.lab.flow.fabric import Fabric, FabricSettings
+from sa_atp.lab.plans.plan import Plan
+from sa_atp.lab.runs.expected import expected_seconds
+from sa_atp.lab.runs.progress import Progress
+from sa_atp.lab.runs.tasks import describe_step, link_contention, make_device, straggler_pattern
+from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.virtual_time import Gradient, VirtualDevice, VirtualProcess
+from sa_atp.steps.effects import Compute, StepRunner, Steps, Workload, samples_of
+from sa_atp.steps.step_record import StepRecord
+
+Change = Callable[[int, float], None]
+"""Called with (rank, share): sets the rate of the rank's link to a share of the plan's, both ways."""
+
+
+class Contention:
+    """Spells of contention as events. They change rates in steps that have stragglers; without contention, never."""
+
+    def __init__(self, plan: Plan, clock: Clock, change: Change) -> None:
+        self._clock = clock
+        self._change = change
+        self._pattern = straggler_pattern(plan)
+        contention = link_contention(plan)
+        workers = contention.workers if contention is not None else ()
+        self._is_on = dict.fromkeys(workers, self._pattern.is_on(0))
+        self._shares = dict.fromkeys(workers, 1.0)
+        for rank in workers:
+            assert contention is not None
+            self._next(rank, contention.spells(rank))
+
+    def begin(self, rank: int, step: int) -> None:
+        """Notes that a worker begins a step."""
+        if rank in self._is_on and self._is_on[rank] != self._pattern.is_on(step):
+            self._is_on[rank] = not self._is_on[rank]
+            self._apply(rank)
+
+    def _next(self, rank: int, spells: Iterator[tuple[int, int, float]]) -> None:
+        start_us, end_us, share = next(spells)
+
+        def end() -> None:
+            self._set(rank, 1.0)
+            self._next(rank, spells)
+
+        self._clock.at(start_us, lambda: self._set(rank, share))
+        self._clock.at(end_us, end)
+
+    def _set(self, rank: int, share: float) -> None:
+        self._shares[rank] = share
+        self._apply(rank)
+
+    def _apply(self, rank: int) -> None:
+        self._change(rank, self._shares[rank] if self._is_on[rank] else 1.0)
+
+
+class VirtualRun(ABC):
+    """One repetition of a policy."""
+
+    def __init__(self, plan: Plan, policy: str, clock: Clock, progress: Progress) -> None:
+        self.plan = plan
+        self.policy_name = policy
+        self.clock = clock
+        self.progress = progress
+        self.pattern = straggler_pattern(plan)
+        self.contention = Contention(plan, clock, self.contend)
+        self.left = plan.topology.workers
+        """Workers that have not ended."""
+        self.error: SaAtpError | None = None
+        """Ends the run."""
+
+    @abstractmethod
+    def contend(self, rank: int, share: float) -> None:
+        """Sets the rate of a worker's link to a share of the plan's, both ways."""
+
+    def begin(self, rank: int, step: int) -> None:
+        """Gives a worker's link the rate that it has in a step, after the first one."""
+        self.contention.begin(rank, step)
+
+    def start(
+        self,
+        rank: int,
+        effects: Steps,
+        duration_us: Callable[[Compute], int],
+        gradient: Gradient,
+        finished: Callable[[Any], None],
+    ) -> None:
+        """Starts a worker's process. Args: finished: called with its outcome, unless that is an error."""
+
+        def over(outcome: Any) -> None:
+            if isinstance(outcome, SaAtpError):
+                self.error = outcome
+            else:
+                finished(outcome)
+
+        device = VirtualDevice(self.clock, self.plan.job.parallel_curve(rank))
+        VirtualProcess(self.clock, effects, duration_us=duration_us, gradient=gradient, finished=over, device=device)
+
+    def run_to_end(self, more_us: float = 0.0, more: Callable[[], str] = lambda: "") -> None:
+        """Runs until all workers have ended.
+
+        Args: more_us: added to the usual limit; more: more about a run that is stuck, for its error.
+        Raises: SaAtpError.
+        """
+        limit_us = int((expected_seconds(self.plan) + 60.0) * 1e6 + more_us)
+        over = self.clock.run(lambda: self.left == 0 or self.error is not None, limit_us)
+        if self.error is not None:
+            raise self.error
+        if not over:
+            raise SaAtpError(
+                f"policy {self.policy_name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds{more()}"
+            )
+
+
+class FabricRun(VirtualRun):
+    """A run on the links of a flow-level network."""
+
+    def __init__(self, plan: Plan, policy: str, fabric: Fabric, progress: Progress) -> None:
+        self.fabric = fabric
+        self.rates_mbps = [fabric.network.rate_mbps(link) for link in fabric.up]
+        super().__init__(plan, policy, fabric.clock, progress)
+
+    def contend(self, rank: int, share: float) -> None:
+        for link in (self.fabric.up[rank], self.fabric.down[rank]):
+            self.fabric.network.set_rate(link, self.rates_mbps[rank] * share)
+
+
+def fabric_of(plan: Plan, clock: Clock, *, server_mbps: float = 0.0) -> Fabric:
+    """The links of a plan. Args: server_mbps: rate of the parameter server's link; 0: that of trunks."""
+    topology = plan.topology
+    return Fabric(
+        clock,
+        FabricSettings(
+            workers=topology.workers,
+            racks=topology.racks if topology.kind == "two-level" else 0,
+            link_mbps=topology.link_mbps,
+            trunk_mbps=topology.trunk_mbps,
+            server_mbps=server_mbps,
+            worker_mbps=topology.worker_mbps,
+            delay_us=topology.delay_us,
+        ),
+    )
+
+
+class VirtualRank:
+    """One worker's part of a run under a policy of steps: it runs them one after the other."""
+
+    def __init__(self, run: VirtualRun, rank: int, workload: Workload) -> None:
+        self.run = run
+        self.rank = rank
+        self.workload = workload
+        self.records: list[dict[str, Any]] = []
+        self._device = make_device(run.plan)
+
+    def start(self, stepper: StepRunner, gradient: Gradient, step: int = 0) -> None:
+        """Runs the steps from this one on."""
+        slowdown = self._device.slowdown = self.run.pattern.slowdown_of(step, self.rank)
+
+        def finished(outcome: Any) -> None:
+            self.take(outcome[0], slowdown, outcome[1])
+            if step + 1 < self.run.plan.run.steps:
+                self.run.begin(self.rank, step + 1)
+                self.start(stepper, gradient, step + 1)
+            else:
+                self.end()
+
+        self.run.start(
+            self.rank,
+            stepper.run(step),
+            lambda effect: int(self._device.microseconds(samples_of(self.workload, effect))),
+            gradient,
+            finished,
+        )
+
+    def take(self, record: StepRecord, slowdown: float, sum_: Any) -> None:
+        """Takes a step's record, and its sum."""
+        self.records.append(describe_step(record, slowdown))
+
+    def end(self) -> None:
+        """Ends the worker after its last step."""
+        self.run.left -= 1
