@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from sa_atp.basics.errors import UserError
@@ -10,8 +11,8 @@ from sa_atp.basics.words import plural
 from sa_atp.lab import policies
 from sa_atp.lab.parameters.frames import ParamsFrame, pack
 from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Push, Transfer
-from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot
-from sa_atp.lab.parameters.update_checker import CheckingThread, UpdateChecker, describe_server
+from sa_atp.lab.parameters.rules.server import ParamsServer, Snapshot, TakenUpdate
+from sa_atp.lab.parameters.update_checker import UpdateChecker, describe_server
 from sa_atp.lab.runs.tasks import plan_of
 from sa_atp.net.clock import now_us
 
@@ -31,12 +32,11 @@ class ParamsJob:
         self.snapshots: list[Snapshot] = []
         self.checker: UpdateChecker | None = None
         self._opening = opening
-        self._checking: CheckingThread | None = None
-        self._server = ParamsServer(
-            self.rules,
-            taken=lambda taken: self._checking.take(taken) if self._checking is not None else None,
-            reached=self.snapshots.append,
-        )
+        self._checking = ThreadPoolExecutor(
+            1, thread_name_prefix="sa-atp-checker"
+        )  # so that nobody waits for the check
+        self._checks: list[Future[None]] = []
+        self._server = ParamsServer(self.rules, taken=self._check, reached=self.snapshots.append)
         self._lock = threading.Lock()
         self._streams: dict[int, Outbox] = {}
 
@@ -73,9 +73,8 @@ class ParamsJob:
                 return self._send(refused)
             values = frame.values
             says = self._server.receive(rank, frame.message, values, now_us())
-            if self._checking is None and self._server.store is not None and values is not None:
+            if self.checker is None and self._server.store is not None and values is not None:
                 self.checker = UpdateChecker(self.rules, values)
-                self._checking = CheckingThread(self.checker)
             return self._send(says)
 
     def disconnect(self, rank: int) -> None:
@@ -95,15 +94,19 @@ class ParamsJob:
     def result(self) -> dict[str, Any]:
         """The server's records, after all updates are checked. Raises: UserError: the job is not over, or failed."""
         with self._lock:
-            if not self._server.is_over or self._server.failure or self.checker is None or self._checking is None:
+            if not self._server.is_over or self._server.failure or self.checker is None:
                 raise UserError(self._server.failure or "the job is not over")
-        self._checking.finish()
+        for check in self._checks:
+            check.result()
         return describe_server(self.checker, self.snapshots)
 
     def end(self) -> None:
         """Ends the checking thread; no call follows."""
-        if self._checking is not None:
-            self._checking.finish()
+        self._checking.shutdown()
+
+    def _check(self, taken: TakenUpdate) -> None:
+        assert self.checker is not None
+        self._checks.append(self._checking.submit(self.checker.take, taken))
 
     def _send(self, says: list[Outgoing]) -> None:
         for each in says:

@@ -4,6 +4,7 @@ It is a generator of effects, as steps are (steps/step.py). `WorkerRules` decide
 sent; a `ParameterHost` carries them.
 """
 
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -144,9 +145,11 @@ class ParameterWorker:
             )
         match message:
             case Over():
-                _end(self._over)
+                with contextlib.suppress(InvalidStateError):  # the job has ended for another reason before
+                    self._over.set_result(None)
             case JobFailed(reason=reason, not_finite=not_finite):
-                _fail(self._over, (DivergedError if not_finite else ParameterError)(reason))
+                with contextlib.suppress(InvalidStateError):
+                    self._over.set_exception((DivergedError if not_finite else ParameterError)(reason))
             case GoAhead() if values is not None:
                 self._go.set_result((message, values))
             case Applied():
@@ -156,7 +159,7 @@ class ParameterWorker:
                     says = self.rules.receive(sender, message)
                     news, self._news = self._news, Future()
                 self._say(says)
-                _end(news)
+                news.set_result(None)
 
     def _say(self, says: Any) -> None:
         for each in says:
@@ -319,17 +322,3 @@ def _unfinished(futures: "list[Future[None]]") -> "list[Future[None]]":
         if future.done():
             future.result()
     return [future for future in futures if not future.done()]
-
-
-def _end(future: "Future[None]") -> None:
-    try:
-        future.set_result(None)
-    except InvalidStateError:  # the future ended for another reason before
-        return
-
-
-def _fail(future: "Future[None]", error: Exception) -> None:
-    try:
-        future.set_exception(error)
-    except InvalidStateError:
-        return

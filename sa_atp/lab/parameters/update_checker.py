@@ -1,7 +1,5 @@
 """The check of every update in runs of policies with parameters on a server."""
 
-import queue
-import threading
 from hashlib import blake2b
 from typing import Any
 
@@ -34,28 +32,6 @@ class UpdateChecker:
         if not is_new or self._replay.values.tobytes() != taken.values.tobytes():
             self.wrong.append(taken.number)
         self.taken.append((taken.number, taken.rank, digest(taken.update), taken.staleness))
-
-
-class CheckingThread:
-    """Runs an `UpdateChecker` in a thread of its own, so that the server does not wait for it."""
-
-    def __init__(self, checker: UpdateChecker) -> None:
-        self._checker = checker
-        self._work: queue.SimpleQueue[TakenUpdate | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="sa-atp-checker", daemon=True)
-        self._thread.start()
-
-    def take(self, taken: TakenUpdate) -> None:
-        self._work.put(taken)
-
-    def finish(self) -> None:
-        """Waits until all updates are checked. It may be called repeatedly."""
-        self._work.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (taken := self._work.get()) is not None:
-            self._checker.take(taken)
 
 
 def describe_server(checker: UpdateChecker, snapshots: list[Snapshot]) -> dict[str, Any]:

@@ -5,10 +5,10 @@ which real hosts never do (phase effects: Floyd and Jacobson, On traffic phase e
 So each message leaves a little late, by a random time.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sa_atp.basics.arrays import Octets, Values
@@ -30,13 +30,6 @@ class _Parcel:
     is_there: bool = False
 
 
-@dataclass(slots=True)
-class _Way:
-    """A connection from one host to another, which delivers in order, as TCP does."""
-
-    parcels: deque[_Parcel] = field(default_factory=deque)
-
-
 class VirtualParameters:
     """The server of a job, and the connections to and from its workers."""
 
@@ -54,11 +47,11 @@ class VirtualParameters:
         """
         self.clock = clock
         self.server = server
-        self.sent_bytes = 0
         self._network = network
         self._samples = samples
         self._late_us = late_us
-        self._ways: dict[tuple[int, int], _Way] = {}
+        # connections from one host to another, each of which delivers in order, as TCP does
+        self._ways: defaultdict[tuple[int, int], deque[_Parcel]] = defaultdict(deque)
         self._hosts: dict[int, VirtualHost] = {}
 
     def host(self, rank: int) -> "VirtualHost":
@@ -70,7 +63,6 @@ class VirtualParameters:
         size = len(encode(outgoing.message)) + (outgoing.values.nbytes if outgoing.values is not None else 0)
         if outgoing.samples_of:
             size += self._samples(outgoing.samples_of).nbytes
-        self.sent_bytes += size
 
         def deliver() -> None:
             self._deliver(sender, outgoing.to, outgoing.message, outgoing.values)
@@ -83,13 +75,13 @@ class VirtualParameters:
     def _carry(self, source: int, target: int, size: int, deliver: Callable[[], None]) -> None:
         """Carries so many bytes. Args: deliver: called when these and all earlier bytes on this connection have arrived."""
         parcel = _Parcel(deliver)
-        way = self._ways.setdefault((source, target), _Way())
-        way.parcels.append(parcel)
+        way = self._ways[source, target]
+        way.append(parcel)
 
         def arrived(_: "Future[None]") -> None:
             parcel.is_there = True
-            while way.parcels and way.parcels[0].is_there:
-                way.parcels.popleft().deliver()
+            while way and way[0].is_there:
+                way.popleft().deliver()
 
         def leaves() -> None:
             self._network.transfer(source, target, size).add_done_callback(arrived)

@@ -207,7 +207,7 @@ class ParameterPolicy(Policy):
         return 0.0
 
     def terms(self, plan: PlanTables, **more: Any) -> Terms:
-        """The settings of a job. Args: more: bound, helpers."""
+        """The settings of a job. Args: more: bound."""
         return Terms(
             world_size=plan.topology.workers,
             micro_batches=plan.job.micro_batches,

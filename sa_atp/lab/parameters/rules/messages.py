@@ -6,9 +6,8 @@ Arrays (parameters, updates, samples) travel beside a message as its payload: ra
 from typing import Annotated, NamedTuple
 
 import msgspec
-import numpy as np
 
-from sa_atp.basics.arrays import Octets, Values
+from sa_atp.basics.arrays import Values
 from sa_atp.steps.parallel import MOST_TASKS
 
 SERVER = -1  # as a sender or a receiver, beside the workers' ranks
@@ -194,18 +193,7 @@ class Outgoing(NamedTuple):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder: msgspec.msgpack.Decoder[AnyMessage] = msgspec.msgpack.Decoder(AnyMessage)
-NOTHING = np.empty(0, np.uint8)
 
 
 def encode(message: AnyMessage) -> bytes:
     return _encoder.encode(message)
-
-
-def decode(data: bytes | memoryview) -> AnyMessage:
-    """Raises: ValueError: the data is not a message."""
-    return _decoder.decode(data)
-
-
-def payload_bytes(values: Values | None, samples: Octets = NOTHING) -> int:
-    return (values.nbytes if values is not None else 0) + samples.nbytes

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from sa_atp.lab.parameters.rules.messages import AnyMessage, Outgoing, Tasks
 from sa_atp.lab.parameters.rules.replay import Rule
-from sa_atp.lab.parameters.rules.store import Additive, Merging, VersionMeans, WholeClocks
+from sa_atp.lab.parameters.rules.store import Merging, VersionMeans, WholeClocks
 from sa_atp.lab.parameters.rules.tasks import shard_of
 from sa_atp.steps.parallel import NO_GAIN, Curve
 
@@ -19,8 +19,6 @@ class Terms:
     learning_rate: float
     bound: int = 0
     """How many clocks a worker may be ahead of the slowest."""
-    helpers: int = 0
-    """How many workers may help each one; 0: all others."""
     parallel: int = 1
     """Tasks that each worker computes at a time, where the policy does not control it."""
     curves: tuple[Curve, ...] = ()
@@ -54,7 +52,7 @@ class Rules:
             return VersionMeans(self.rate, self.terms.world_size)
         if self.rule == "whole-clock":
             return WholeClocks(self.rate, self.terms.tasks_of_clock)
-        return Additive(self.rate)
+        return Merging(self.rate)
 
     def may_begin(self, clock: int, slowest: int) -> bool:
         """Whether a worker that has completed `clock` clocks may begin the next one.

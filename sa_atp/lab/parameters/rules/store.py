@@ -3,8 +3,6 @@
 All arithmetic is float32, in the order of arrival, so that it can be repeated bit for bit (replay.py).
 """
 
-from typing import Protocol
-
 import numpy as np
 
 from sa_atp.basics.arrays import Values
@@ -35,27 +33,20 @@ class Store:
         self.values = changed
 
 
-class Merging(Protocol):
-    """A way to weight and apply updates."""
-
-    def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
-        """Takes an update. Args: clock: of the worker that pushed it. Returns: number of tasks added to the parameters."""
-        ...
-
-
-class Additive:
-    """Applies every update on arrival, with the same weight."""
+class Merging:
+    """A way to weight and apply updates: this one applies each on arrival, with the same weight."""
 
     def __init__(self, rate: float) -> None:
         """Args: rate: the learning rate times the weight."""
         self.rate = rate
 
     def merge(self, store: Store, clock: int, tasks: Tasks, update: Values) -> int:
+        """Takes an update. Args: clock: of the worker that pushed it. Returns: number of tasks added to the parameters."""
         store.add(update, -self.rate)
         return len(tasks)
 
 
-class VersionMeans:
+class VersionMeans(Merging):
     """Keeps the mean of each clock's updates so far in the parameters. (DynSGD, Jiang et al. 2017)
 
     The d-th update of a clock (of staleness d - 1) gets the weight 1/d, and the earlier ones are reduced to the same: the
@@ -64,7 +55,7 @@ class VersionMeans:
     """
 
     def __init__(self, rate: float, world_size: int) -> None:
-        self.rate = rate
+        super().__init__(rate)
         self.world_size = world_size
         self.versions: dict[int, tuple[Values, int]] = {}
 
@@ -79,11 +70,11 @@ class VersionMeans:
         return len(tasks)
 
 
-class WholeClocks:
+class WholeClocks(Merging):
     """Applies the updates of a clock together, when all of its tasks have arrived."""
 
     def __init__(self, rate: float, tasks_of_clock: int) -> None:
-        self.rate = rate
+        super().__init__(rate)
         self.tasks_of_clock = tasks_of_clock
         self.gathered: dict[int, tuple[Values, int]] = {}
 
