@@ -13,18 +13,30 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from google.protobuf import descriptor_pb2, descriptor_pool
+
 from sa_atp.lab.runs import bmv2
 from sa_atp.lab.runs.bmv2 import START_TIMEOUT_S, CommandLine, free_port, start_arguments
 from sa_atp.lab.runs.processes import Group, Process, ProcessError
 from sa_atp.switches.embedded.p4runtime_server import keys
 from sa_atp.switches.embedded.stf.names import CounterName, ProgramNames
 from sa_atp.switches.p4runtime.entities import TableEntry
+from sa_atp.switches.p4runtime.messages import class_maker
 from sa_atp.switches.p4runtime.rpc import grpc
 
 PACKET_STREAM = "/p4.bm.DataplaneInterface/PacketStream"
 PACKET_TIMEOUT_S = 20.0
 WAIT_S = 0.1
 LOWEST_PRECEDENCE = 1 << 30  # in BMv2 the smaller priority wins, in tests the larger one
+
+# p4.bm.PacketStreamRequest and PacketStreamResponse have these two fields in common, and no package has their classes.
+_FILE = descriptor_pb2.FileDescriptorProto(name="packet.proto", package="p4.bm")
+_FIELDS = _FILE.message_type.add(name="Packet").field
+_FIELDS.add(name="port", number=3, type=descriptor_pb2.FieldDescriptorProto.TYPE_UINT32, label=1)
+_FIELDS.add(name="packet", number=4, type=descriptor_pb2.FieldDescriptorProto.TYPE_BYTES, label=1)
+_POOL = descriptor_pool.DescriptorPool()
+_POOL.AddSerializedFile(_FILE.SerializeToString())
+Packet = class_maker(_POOL)(_POOL.FindMessageTypeByName("p4.bm.Packet"))
 
 
 @contextlib.contextmanager
@@ -57,12 +69,12 @@ class Bmv2Target:
         self._switch = switch
         self._commands = commands
         self._names = names
-        self._stream = channel.stream_stream(PACKET_STREAM)  # without serializers: messages are bytes
+        self._stream = channel.stream_stream(PACKET_STREAM, Packet.SerializeToString, Packet.FromString)
 
     def send(self, port: int, packet: bytes) -> list[tuple[int, bytes]]:
         try:
-            answers = self._stream(iter([encode_packet(port, packet)]), timeout=PACKET_TIMEOUT_S)
-            return [decode_packet(answer) for answer in answers]
+            answers = self._stream(iter([Packet(port=port, packet=packet)]), timeout=PACKET_TIMEOUT_S)
+            return [(answer.port, answer.packet) for answer in answers]
         except grpc.RpcError as error:
             self._switch.check()
             raise self._switch.failure(f"did not finish a packet ({error.code().name})") from None
@@ -135,45 +147,3 @@ def _match(kind: str, first: int, second: int) -> str:
     if kind == "range":
         return f"{first}->{second}"
     return f"0x{first:x}"
-
-
-# --- p4.bm.PacketStreamRequest and PacketStreamResponse: port = 3, packet = 4 -----------------------------------------
-
-
-def encode_packet(port: int, packet: bytes) -> bytes:
-    """A request in protobuf's wire format, encoded by hand, because no package has these messages."""
-    return b"\x18" + _varint(port) + b"\x22" + _varint(len(packet)) + packet
-
-
-def decode_packet(message: bytes) -> tuple[int, bytes]:
-    """(port, packet) of a response; missing fields are zero or empty."""
-    port, packet, at = 0, b"", 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
-        if tag & 7 == 2:
-            size, at = _read_varint(message, at)
-            packet = message[at : at + size] if tag >> 3 == 4 else packet
-            at += size
-        else:
-            value, at = _read_varint(message, at)
-            port = value if tag >> 3 == 3 else port
-    return port, packet
-
-
-def _varint(value: int) -> bytes:
-    found = b""
-    while value > 0x7F:
-        found += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return found + bytes([value])
-
-
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
