@@ -1,5 +1,6 @@
 """The ranks' programs in tests of process groups: whose job is whose, how long things may take, and how they end."""
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from sa_atp.ddp import SaAtpState, sa_atp_hook
+from sa_atp.net.job_status import ask_for_jobs
 from sa_atp.train import BalancedBatches
 from sa_atp.train.tensor_sums import sum_in_background
 
@@ -56,6 +58,12 @@ def numbered_groups(rank: int, world_size: int, *, agree: bool) -> dict[str, Any
     return {"said": said, "sum": found.unique().tolist()}
 
 
+def _wait_for_members(job: str) -> None:
+    host, _, port = os.environ["SA_ATP_SERVER"].removeprefix("udp://").rpartition(":")
+    while not any(found.name == job and found.members for found in ask_for_jobs((host, int(port)))):
+        time.sleep(0.02)
+
+
 def stated(rank: int, world_size: int, *, settings: list[dict[str, Any]]) -> str:
     """Ranks whose hooks have different settings. Returns: the error message."""
     own = dict(settings[rank])
@@ -63,7 +71,8 @@ def stated(rank: int, world_size: int, *, settings: list[dict[str, Any]]) -> str
     if batches is not None:
         own["batches"] = BalancedBatches(torch.utils.data.TensorDataset(torch.zeros(100)), batches)
     state = SaAtpState.from_env(join_timeout_s=3.0, **own)
-    time.sleep(0.2 * rank)
+    if rank == 1:
+        _wait_for_members(state.job_name)
     try:
         return _said(lambda: state.communicator)
     finally:
