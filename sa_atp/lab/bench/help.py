@@ -224,9 +224,9 @@ the demo's network has, and a seventh of that with 8 or more workers. 8 workers 
 have 32, 16 and 8, for which the switch needs the build with 512 contributions ([protocol section
 1.3](protocol.md#13-how-many-ranks-and-pieces)). `sa-atp bench help --list` prints each setting as keys of a plan file.
 `random` slows one worker down by a factor of 2 to 8, drawn anew for each step; `pause` stops one worker for 1 s in
-every fourth step. The last two columns count, per step, the micro-batches that helpers contributed, and the requests of
-all workers to the parameter server's ledger. Of 14 steps (24 with heterogeneous links, 10 with 8 or more workers) the
-first three do not count.
+every fourth step; where each of 6 workers pauses, a pause is as long as three shards. The last two columns count, per
+step, the micro-batches that helpers contributed, and the requests of all workers to the parameter server's ledger. Of 14
+steps (24 with heterogeneous links or 6 workers, 10 with 8 or more workers) the first three do not count.
 
 Random settings: `sa-atp bench help --draw 100 --seed 1` draws workers, links, delays, losses, stragglers and racks.
 Steps count from the first pause on. Settings with losses are repeated three times, and twelve times if the ratio may be
@@ -265,9 +265,8 @@ def _ratio_text(row: HelpRow) -> str:
 
 
 def _print(rows: Sequence[HelpRow]) -> None:
-    shown = Table(box=None, pad_edge=False)
-    for column in ("", "ATP", "SA-ATP", "bound", "SA-ATP / ATP", "SA-ATP / bound", "helped", "requests"):
-        shown.add_column(column, justify="right" if column else "left")
+    numbers = ("ATP", "SA-ATP", "bound", "SA-ATP / ATP", "SA-ATP / bound", "helped", "requests")
+    shown = terminal.table([""], numbers)
     for r in rows:
         shown.add_row(r.setting, f"{r.atp_ms:.1f} ms", f"{r.sa_atp_ms:.1f} ms", f"{r.bound_ms:.1f} ms", _ratio_text(r),
                       f"{r.to_bound:.3f}", f"{r.helped:.1f}", f"{r.questions:.1f}")  # fmt: skip

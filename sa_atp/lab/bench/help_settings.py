@@ -72,6 +72,9 @@ _FEWER = ("job.model_scale=0.0002", "run.steps=10")  # for settings with many wo
 _LINKS = ("topology.link_mbps=20", "topology.delay_us=0", "job.model_scale=0.002", "job.batch_size=16",
           "job.micro_batches=8", "run.steps=24")  # fmt: skip
 
+_PAUSES = ("topology.workers=6", "topology.link_mbps=1000", "job.micro_batches=8", "run.steps=24",
+           "straggler.pattern=random-pause", "straggler.pause_range=[3, 3]")  # fmt: skip
+
 
 def table() -> list[HelpSetting]:
     """The rows of the committed table, in order."""
@@ -99,6 +102,12 @@ def table() -> list[HelpSetting]:
         rows += [
             HelpSetting(f"{workers} workers, {who}", size + _WHO[who]) for who in ("one slow", "nobody slow", "random")
         ]
+    rows += [
+        HelpSetting(
+            f"6 workers, each pauses in {chance:.0%} of its steps", (*_PAUSES, f"straggler.probability={chance}")
+        )
+        for chance in (0.16, 0.32)
+    ]
     rows += [
         HelpSetting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
         HelpSetting("one 2 times slower", ("straggler.slowdown=2",)),

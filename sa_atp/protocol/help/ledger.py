@@ -31,6 +31,7 @@ __all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
+LATE = Rule("late workers' word", "A worker that says it has not got on, after its work was due, is believed at once.")
 REVOCATIONS = Rule("revocations", "Owners are asked for pieces that the plan has for others, or that are late.")
 
 
@@ -71,9 +72,7 @@ class Ledger:
         course.granted_us = now_us + report.answer_us // 2
         course.is_computing = since_us is not None
         course.newest_us = sent_us - (since_us or 0)
-        # a worker that has begun none of its work may have stopped before the first micro-batch
-        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
-        course.was_overdue = at_it_us > (self._projection.duration(state, rank) or NEVER_US)
+        course.was_overdue = self._is_overdue(state, rank, begun, since_us, report)
         if begun == self.micro_batches and since_us is None and course.idle_us is None:
             course.idle_us = sent_us  # its Idle message may be queued behind its data
         owners = state.owner[rank]
@@ -185,6 +184,14 @@ class Ledger:
             later > step and any(course.began_us is not None for course in state.courses)
             for later, state in self._steps.items()
         )
+
+    @LATE.or_else(False)
+    def _is_overdue(self, state: Step, rank: int, begun: int, since_us: int | None, report: WorkerReport) -> bool:
+        """Whether what an owner is at takes longer than usual. One that has begun none of its work may have stopped before
+        the first micro-batch.
+        """
+        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
+        return at_it_us > (self._projection.duration(state, rank) or NEVER_US)
 
     # --- an owner's own shard -----------------------------------------------------------------------------------------
 
