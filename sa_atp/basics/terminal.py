@@ -38,6 +38,18 @@ def console(file: IO[str] | None = None) -> "Console":
     return Plain(file=file, markup=False, highlight=False)
 
 
+def table(words: Iterable[str], numbers: Iterable[str]) -> "Table":
+    """Makes a table without lines, by the headings of its columns: first those of words, then those of numbers."""
+    from rich.table import Table
+
+    made = Table(box=None, pad_edge=False)
+    for name in words:
+        made.add_column(name)
+    for name in numbers:
+        made.add_column(name, justify="right")
+    return made
+
+
 def print_table(console: "Console", table: "Table") -> None:
     """Prints a table without cutting right-justified columns: labels are folded instead, and if that is not enough, the
     table is wider than the terminal.

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.lab.plans.plan import Plan
@@ -18,10 +17,7 @@ def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Co
 
     console = console or terminal.console()
     is_time = QUANTITIES[plan.sweep.figure][0].is_time
-    table = Table(box=None, pad_edge=False)
-    table.add_column(numbers["key"])
-    for policy in plan.run.policies:
-        table.add_column(policy_name(policy), justify="right")
+    table = terminal.table([numbers["key"]], map(policy_name, plan.run.policies))
     for point in numbers["points"]:
         cells = [point["policies"].get(policy, {}) for policy in plan.run.policies]
         table.add_row(label(point["value"], numbers["key"]), *(_cell(cell, is_time) for cell in cells))

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from sa_atp.basics import needs, terminal
 from sa_atp.basics.errors import UserError
@@ -285,9 +284,7 @@ def local(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "goodput per worker", "CPU per GB and worker"):
-        table.add_column(column, justify="left" if not column else "right")
+    table = terminal.table([""], ("goodput per worker", "CPU per GB and worker"))
     table.add_row("sa-atp", f"{found['goodput_mbps']:.0f} Mbit/s", f"{found['cpu_s_per_gbyte']:.2f} s")
     if found["peer"]:
         peer = found["peer"]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
@@ -45,12 +44,10 @@ def measure(
 
 def print_table(found: dict[str, Any]) -> None:
     peer = found["sizes"][0]["peer"]
-    table = Table(box=None, pad_edge=False)
     columns = ["bytes", "sums", "p50", "p99", "goodput", "CPU per GB"]
     if peer:
         columns += [f"{peer['name']} p50", "p99", "goodput", "CPU per GB", "p50 ratio", "p99 ratio"]
-    for column in columns:
-        table.add_column(column, justify="right")
+    table = terminal.table((), columns)
     for each in found["sizes"]:
         row = [str(each["bytes"]), str(each["iterations"]), *_times(each)]
         if each["peer"]:

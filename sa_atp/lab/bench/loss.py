@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
-from rich.table import Table
 
 from sa_atp.basics import terminal
 from sa_atp.basics.arrays import Values
@@ -189,10 +188,8 @@ def _run(world: World, workers: Sequence[SimWorker], until: Callable[[], bool]) 
 
 
 def _print(request: LossRequest, rows: Sequence[LossRow]) -> None:
-    table = Table(box=None, pad_edge=False)
     columns = ("loss", "goodput per worker", "of limit", "of lossless", "retransmitted", "probes", "wrong sums")
-    for column in columns:
-        table.add_column(column, justify="right")
+    table = terminal.table((), columns)
     for r in rows:
         share = "" if r.fraction_of_lossless is None else f"{r.fraction_of_lossless:.1%}"
         table.add_row(

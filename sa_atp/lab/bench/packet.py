@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
@@ -113,10 +111,7 @@ def lines(found: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
 
 
 def _print(found: dict[str, Any]) -> None:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    table.add_column("in a stream", justify="right")
-    table.add_column("alone", justify="right")
+    table = terminal.table([""], ("in a stream", "alone"))
     for row in lines(found):
         table.add_row(*row)
     console = terminal.console()

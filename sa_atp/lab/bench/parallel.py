@@ -13,8 +13,6 @@ import threading
 import time
 from typing import Any
 
-from rich.table import Table
-
 from sa_atp.basics import terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
@@ -43,9 +41,8 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found))
     else:
-        table = Table(box=None, pad_edge=False)
-        for name in ("micro-batches at a time", "micro-batches per second", "gain", "time of one"):
-            table.add_column(name, justify="right")
+        columns = ("micro-batches at a time", "micro-batches per second", "gain", "time of one")
+        table = terminal.table((), columns)
         for n, rate, gain in zip(found["at_a_time"], found["per_second"], found["gain"], strict=True):
             table.add_row(str(n), f"{rate:.0f}", f"{gain:.2f}", f"{n / gain:.2f} times")
         terminal.print_table(terminal.console(), table)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from sa_atp.basics import terminal
 from sa_atp.basics.words import join, plural
 from sa_atp.lab.report.text import NBSP, digits, duration, percent, policy_name
 from sa_atp.lab.reproduce.points import Found, limit, median, sums_wrong, value, values, values_at_best
@@ -323,11 +324,7 @@ def _steps(each: Found) -> list[float | None]:
 
 def table(found: Mapping[str, Any]) -> Table:
     """The table for a terminal. Args: found: the result of `numbers`."""
-    made = Table(box=None, pad_edge=False)
-    for name in ("headline", "policies", "figure"):
-        made.add_column(name)
-    for name in ("paper", "min", "median", "max", "reached", "at best"):
-        made.add_column(name, justify="right")
+    made = terminal.table(("headline", "policies", "figure"), ("paper", "min", "median", "max", "reached", "at best"))
     for headline in found["headlines"]:
         for claim in headline["claims"]:
             is_speedup = claim["figure"] == "speedup"
