@@ -32,9 +32,8 @@ class ParamsJob:
         self.snapshots: list[Snapshot] = []
         self.checker: UpdateChecker | None = None
         self._opening = opening
-        self._checking = ThreadPoolExecutor(
-            1, thread_name_prefix="sa-atp-checker"
-        )  # so that nobody waits for the check
+        # in a thread of its own, so that no worker waits for the check of its update
+        self._checking = ThreadPoolExecutor(1, thread_name_prefix="sa-atp-checker")
         self._checks: list[Future[None]] = []
         self._server = ParamsServer(self.rules, taken=self._check, reached=self.snapshots.append)
         self._lock = threading.Lock()

@@ -342,7 +342,7 @@ class Group:
         environment: Mapping[str, str] | None = None,
         **options: Any,
     ) -> Process:
-        """Starts a process. Args: those of Process, but for `waiting`."""
+        """Starts a process of the group. Its arguments are those of Process; `waiting` is the group's."""
         return self.add(Process(name, arguments, log, environment, **options, waiting=self.waiting))
 
     def add(self, process: Process) -> Process:

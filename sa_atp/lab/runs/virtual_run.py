@@ -1,4 +1,4 @@
-"""What all runs in virtual time have in common: a clock, contended links, and workers that run steps.
+"""The base of all runs in virtual time: they have a clock, contended links, and workers that run steps.
 
 What differs is the network under it: packets (`backends.simulated`), flows (`backends.flows`), or messages to a server of
 parameters that queue on links (`parameters.simulated`).
@@ -105,7 +105,7 @@ class VirtualRun(ABC):
         VirtualProcess(self.clock, effects, duration_us=duration_us, gradient=gradient, finished=over, device=device)
 
     def run_to_end(self, more_us: float = 0.0, more: Callable[[], str] = lambda: "") -> None:
-        """Runs until all workers have ended.
+        """Runs the simulation until all workers have ended.
 
         Args: more_us: added to the usual limit; more: more about a run that is stuck, for its error.
         Raises: SaAtpError.

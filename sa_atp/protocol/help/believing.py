@@ -20,8 +20,9 @@ def expected_us(b: Any, shard: Any) -> int:
 
 
 def held_until_us(b: Any, now_us: int) -> int:
-    """When a worker will be done with what it holds, without help. An overdue one is expected to take as much longer as it
-    is late already; it is late when its report should be here, half an answer after it was due.
+    """Returns the time at which a worker will have computed all that it holds, without help. An overdue worker is expected
+    to take as much longer as it is late already; it is late when its report should be here, half an answer after its work
+    was due.
     """
     if b.is_idle or b.holds_nothing:
         return now_us

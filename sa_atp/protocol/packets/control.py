@@ -135,7 +135,7 @@ class Terms(Message, frozen=True):
 
 
 class Join(Terms, frozen=True, kw_only=True, tag="join"):
-    """May I take part? Asked until the job runs. (section 7.1)"""
+    """A worker asks to be a rank of a job, again and again until the job runs. (section 7.1)"""
 
     name: Annotated[str, Meta(min_length=1, max_length=LONGEST_NAME)]
     rank: Rank

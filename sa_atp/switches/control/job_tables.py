@@ -116,7 +116,7 @@ class JobTables:
         ]
 
     def free_slots(self, count: int) -> int:
-        """The first base at which a job may have `count` slots, a power of two.
+        """Finds the first slot from which on a job can have `count` free slots; `count` is a power of two.
 
         Raises: UserError: the present jobs leave no such range free.
         """

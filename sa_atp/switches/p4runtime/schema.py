@@ -140,7 +140,7 @@ def _find(what: str, key: str | int, infos: Sequence[_Info], owner: str) -> _Inf
 def find(
     what: str, name: str, known: Mapping[str, _Found], owner: str = "the program", *, any_end: bool = False
 ) -> _Found:
-    """What has this name, or the only one whose name ends in it after a dot.
+    """Finds an object by its name, or by the end of its name after a dot, if only one object's name ends so.
 
     Args: known: by name; what has several names has its shortest last. owner: what has these, for messages.
         any_end: whether a name may end in it anywhere.

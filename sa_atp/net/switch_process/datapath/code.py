@@ -25,7 +25,7 @@ KINDS = {"int64": "i64", "uint8": "u8"}  # the operations that take arrays from 
 
 
 def sources() -> list[tuple[str, str]]:
-    """File name and text of each source of the loop, complete."""
+    """Returns the file name and the text of each source of the loop, with the lines that take arrays from the state."""
     return [(path.name, _with_arrays(path.read_text(encoding="utf-8"))) for path in SOURCES]
 
 

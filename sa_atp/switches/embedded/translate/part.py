@@ -1,4 +1,4 @@
-"""What the parts of the translation have in common."""
+"""The base of the translator's parts, and a topological order of the nodes of a graph."""
 
 from collections.abc import Callable, Iterable
 
