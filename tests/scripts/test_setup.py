@@ -95,7 +95,7 @@ def builds(checkout: Checkout, *versions: str) -> dict[str, str]:
 def without_torch(checkout: Checkout, *statuses: int, says: str = "") -> None:
     """An environment without PyTorch, whose `pip install` records its arguments, and has this output and these statuses."""
     file = checkout.root / "pyproject.toml"
-    file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=2.6,<3", "no-such-part==1"]'))
+    file.write_text(file.read_text().replace("torch = []", 'torch = ["torch>=2.8,<3", "no-such-part==1"]'))
     log, script = checkout.root / "log", checkout.root / "pip"
     script.write_text(
         f'#!/bin/bash\necho "${{*##*sa-atp-versions }}" >>"{log}"\necho "{says}"\n'

@@ -149,7 +149,7 @@ def drawn(draw: Callable[..., float], title: Callable[[], str], style: Style = S
     Args: draw: is given the Axes, and returns the height in inches that they want on a screen; title: is asked after
         that, if the style has titles; panels: the number of Axes.
 
-    Raises: MissingPartError without matplotlib; what `draw` raises.
+    Raises: MissingPartError without matplotlib; UserError without room for what is drawn; what `draw` raises.
     """
     with applied(style):
         made: Figure = _figure_class()(figsize=(style.width_in, style.height_in or 1.0), layout="constrained")
@@ -184,13 +184,17 @@ def _figure_class() -> Any:
 
 
 def _add_legend(made: "Figure") -> None:
-    """Adds a legend of all Axes above the first, in as many columns as fit."""
+    """Adds a legend of all Axes above the first, in as many columns as fit beside what stands left of the Axes."""
     pairs = [pair for axes in made.axes for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
     keys = {label: handle for handle, label in pairs}
     first = made.axes[0]
+    if layout := made.get_layout_engine():
+        with _room(made):
+            layout.execute(made)  # only now the Axes are where they will be
+    room = made.bbox.width - first.get_window_extent().x0
     for columns in range(len(keys), 0, -1):
         legend = first.legend(keys.values(), keys.keys(), loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
-        if legend.get_window_extent().width <= first.get_window_extent().width:
+        if legend.get_window_extent().width <= room:
             return
 
 
@@ -263,11 +267,21 @@ def as_uri(made: "Figure") -> str:
 
 def _encoded(made: "Figure", suffix: str) -> bytes:
     out = io.BytesIO()
+    with _room(made):
+        made.savefig(out, format=suffix, metadata=METADATA[suffix])
+    return out.getvalue()
+
+
+@contextlib.contextmanager
+def _room(made: "Figure") -> Iterator[None]:
+    """Refuses a figure that is too small for its content, where Matplotlib would warn and draw one thing over another.
+
+    Raises: UserError.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="constrained_layout not applied")
         try:
-            made.savefig(out, format=suffix, metadata=METADATA[suffix])
+            yield
         except UserWarning:
             width, height = made.get_size_inches()
             raise UserError(f"a figure of {width:g} x {height:g} inches has no room for its content") from None
-    return out.getvalue()
