@@ -61,11 +61,9 @@ def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int
 
     Args:
         contributed_us: when the worker had contributed. Before, time between pieces of work is waiting: for the answer
-            to
-            a claim, or for a core.
+            to a claim, or for a core.
         sending: stretches in which the contribution left, in order. Time between them is waiting: for room in the
-            window,
-            or for lost packets to be sent again.
+            window, or for lost packets to be sent again.
     """
     busy = sorted((a.start_us, a.end_us) for a in record.activities)
     at = record.start_us

@@ -40,7 +40,7 @@ from sa_atp.train.tensor_sums import (
     pack,
     scatter_in_background,
     sum_in_background,
-    writing,
+    write,
 )
 
 NAME = "sa_atp"
@@ -154,8 +154,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         self.state.abort(for_good="the process group was aborted")
         self._inner.abort()
 
-    # --- sums
-    # -----------------------------------------------------------------------------------------------------------
+    # --- sums ---------------------------------------------------------------------------------------------------------
 
     def allreduce(self, tensors: Any, opts: Any = None, timeout: Any = None) -> dist.Work:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -199,8 +198,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         if self.rank() == options.rootRank:
             reduction.finish(mine, self.size())
             check_written(tensor)
-            with writing(tensor):
-                tensor.copy_(mine)
+            write(tensor, mine)
         return SumWork(_done([tensor]))
 
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
@@ -217,14 +215,13 @@ class SaAtpProcessGroup(dist.ProcessGroup):
         """Sums equal parts, of which each rank gets one. Args: everything: values of all parts, contiguous."""
         check_written(output)
         reduction.check(everything.dtype)
-        is_for_switch = self._belongs_in_switch(everything, reduction)
-        if is_for_switch:
-            self._keep_limit()
-        if not is_for_switch or not self.state.may_scatter:
-            return self._keep_part(output, everything, output.numel() * self.rank(), reduction)
+        rank = self.rank()
+        if not self._belongs_in_switch(everything, reduction):
+            return self._keep_part(output, everything, output.numel() * rank, reduction)
+        self._keep_limit()
         scale = 1.0 / self.size() if reduction.averages else 1.0
         summed = scatter_in_background(
-            self.state.scattered, everything, output.detach(), scale=scale, weight=reduction.factor
+            self.state, everything, output.detach(), rank=rank, scale=scale, weight=reduction.factor
         )
         return SumWork(_all([summed]))
 
@@ -245,8 +242,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
 
         def keep(future: "torch.futures.Future[Any]") -> list[torch.Tensor]:
             future.value()
-            with writing(output):
-                output.copy_(everything[start : start + output.numel()].view_as(output))
+            write(output, everything[start : start + output.numel()])
             return [output]
 
         return SumWork(_future_of(work, everything).then(keep))
@@ -324,8 +320,7 @@ class SaAtpProcessGroup(dist.ProcessGroup):
             work.wait()
         reduction.finish(mine, self.size())
         if strided:
-            with writing(tensor):
-                tensor.copy_(mine)
+            write(tensor, mine)
         return SumWork(_done([tensor]))
 
 

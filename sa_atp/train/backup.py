@@ -4,12 +4,10 @@ A training step under `BackupCompute`:
 
 1. The rank computes the gradient of its own batch; buckets leave for the switch as the backward pass fills them.
 2. Then it waits as a leader. If the switch lacks another rank's contribution, and the parameter server agrees, it
-computes
-   that rank's batch as well, and sends the gradient on its behalf. The first copy of each fragment is in the sum,
-   another one is dropped.
+   computes that rank's batch as well, and sends the gradient on its behalf. The first copy of each fragment is in the
+   sum, another one is dropped.
 3. When the sums are there, the mean gradients are added to `.grad`. A straggler that is still computing stops, takes
-the
-   sums, and begins the next step together with the others.
+   the sums, and begins the next step together with the others.
 """
 
 import os
@@ -81,16 +79,14 @@ class BackupCompute:
         loss_fn: called with the model's outputs and the targets; returns a scalar. With micro-batches it must be a mean
             over samples.
         batch_of: called with (step, rank); returns (inputs, targets) of that rank's batch, the same on every rank. A
-            tuple
-            of inputs gives several arguments, a mapping named ones.
+            tuple of inputs gives several arguments, a mapping named ones.
         state: used for this model alone. Default: from the environment; help is "clone" unless SA_ATP_HELP is set.
         patience: share of its own compute time that a leader waits before it offers help.
         seed: of dropout and augmentation, which are functions of (seed, step, rank).
         bucket_cap_mb: size of the parts in which gradients travel.
         running: names of buffers that the model changes when it is called, besides those of normalisation layers.
         device: an emulated device that is slower than this machine, for experiments; gradients then leave when a batch
-            is
-            done. Default: none, and each bucket leaves as soon as it is full.
+            is done. Default: none, and each bucket leaves as soon as it is full.
 
         Raises: UserError: also if the state serves another BackupCompute.
         """

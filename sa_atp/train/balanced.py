@@ -56,8 +56,7 @@ class BalancedBatches(Sampler[list[int]]):
         least, most: bounds of a rank's part, such as its memory's; one for all ranks, or one for each.
         multiple_of: a rank's part is a multiple of this.
         lead: batches that a DataLoader draws ahead: its num_workers times prefetch_factor. Sizes are decided so many
-            steps
-            earlier.
+            steps earlier.
         rank, world_size: default: of the default process group, or else of the environment (RANK, WORLD_SIZE).
 
         Raises: UserError.

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from sa_atp.basics.errors import UserError
-from sa_atp.train.tensor_sums import check_dense, check_written, described, is_packed, pack, writing
+from sa_atp.train.tensor_sums import check_dense, check_written, described, is_packed, pack, write
 
 # Gloo's collectives, under the names that any release of PyTorch has for them
 COLLECTIVES = (
@@ -58,8 +58,7 @@ class Packed:
 
     def copy_back(self) -> None:
         for tensor, packed in self.back:
-            with writing(tensor):
-                tensor.copy_(packed)
+            write(tensor, packed)
 
 
 def collective(

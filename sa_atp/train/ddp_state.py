@@ -105,8 +105,7 @@ class SaAtpState:
             ranks get NaN, as from other backends; for torch.amp.GradScaler, which skips such steps.
         batches: a BalancedBatches, if the sizes of ranks' batches are to follow their speed.
         agree: other terms that all ranks must state alike, such as {"bucket_cap_mb": 25}; see `sa_atp.connect`. The
-            ranks of the
-            process group, `nonfinite` and the settings of `batches` are compared in any case.
+            ranks of the process group, `nonfinite` and the settings of `batches` are compared in any case.
         results: "scattered", if the job is for reduce-scatter; see `sa_atp.connect`.
         bits: 32, or 16: `sa_atp_hook` sends gradients in half the bytes, less exactly (docs/pytorch.md). For one model.
         error_feedback: whether, with 16 bits, what rounding took from a gradient is added to the next one.

@@ -32,7 +32,6 @@ from sa_atp.train.tensor_sums import (
     pack,
     scatter_in_background,
     sum_in_background,
-    writing,
 )
 
 
@@ -87,26 +86,13 @@ class SwitchReduceScatter(_InSwitch):
                 "dist.Work | None", dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
             )
         everything = input_tensor if is_packed(input_tensor) else pack(input_tensor)
-        work = SumWork(self._scatter(output_tensor.detach(), everything, _scale(op, group.size()), group.rank()))
+        scale = _scale(op, group.size())
+        summed = scatter_in_background(self._state, everything, output_tensor.detach(), rank=group.rank(), scale=scale)
+        work = SumWork(summed.then(lambda future: [future.value()]))
         if async_op:
             return work
         work.wait()
         return None
-
-    def _scatter(
-        self, output: torch.Tensor, everything: torch.Tensor, scale: float, rank: int
-    ) -> "torch.futures.Future[list[torch.Tensor]]":
-        """Args: everything: all parts, contiguous; rank: whose part goes to `output`."""
-        if self._state.may_scatter:
-            summed = scatter_in_background(self._state.scattered, everything, output, scale=scale)
-            return summed.then(lambda future: [future.value()])
-
-        def keep(summed: "torch.futures.Future[torch.Tensor]") -> list[torch.Tensor]:
-            with writing(output):
-                output.copy_(summed.value().reshape(-1, output.numel())[rank].view_as(output))
-            return [output]
-
-        return sum_in_background(self._state, everything, scale=scale).then(keep)
 
 
 def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:

@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from sa_atp.net.flat_values import flat_bytes
 from sa_atp.train.ddp_state import SaAtpState
-from sa_atp.train.tensor_sums import TensorFuture, check_written, future_of, is_packed, pack, writing
+from sa_atp.train.tensor_sums import TensorFuture, check_written, future_of, is_packed, pack, write
 
 # the methods of a process group that gather, under the names that any release of PyTorch has for them
 SINGLE = ("_allgather_base", "all_gather_single")
@@ -92,8 +92,7 @@ def gather_in_background(state: SaAtpState, gather: Gather) -> TensorFuture:
 
 def _store(values: torch.Tensor, outputs: Sequence[torch.Tensor]) -> None:
     for output, piece in zip(outputs, values.chunk(len(outputs)), strict=True):
-        with writing(output):
-            output.copy_(piece.view_as(output))
+        write(output, piece)
 
 
 def gathering(

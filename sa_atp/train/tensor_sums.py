@@ -4,6 +4,7 @@ import contextlib
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -37,6 +38,12 @@ def writing(tensor: torch.Tensor) -> Iterator[None]:
     """
     with torch.inference_mode(tensor.is_inference()), torch.no_grad():  # in this order: the former resets the latter
         yield
+
+
+def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
+    """Writes values into a tensor of as many, of any strides and shape. Any thread may do so."""
+    with writing(tensor):
+        tensor.copy_(values.view_as(tensor))
 
 
 def described(tensor: torch.Tensor) -> str:
@@ -116,44 +123,62 @@ def sum_in_background(
         nothing: TensorFuture = torch.futures.Future()
         nothing.set_result(tensor)
         return nothing
-    if not is_packed(tensor):
-        return _sum_packed(state, tensor, key, scale, weight, measured, codec)
-    if tensor.device.type == "cpu":
-        return future_of(tensor, _on_cpu(state, tensor, key, scale, weight, measured, codec))
-    stage = _stage_of(state, tensor.device)
-    return future_of(tensor, stage.sum(state, tensor, key, scale, weight, measured, codec=codec), stage)
+    terms = _Terms(key, scale, weight, measured, codec)
+    if is_packed(tensor):
+        return _sum(state, tensor, tensor, terms)
+
+    def unpack(future: TensorFuture) -> torch.Tensor:
+        write(tensor, future.value())
+        return tensor
+
+    packed = pack(tensor)
+    return _sum(state, packed, packed, terms).then(unpack)
 
 
 def scatter_in_background(
-    state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, *, scale: float = 1.0, weight: float = 1.0
+    state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, *, rank: int, scale: float = 1.0, weight: float = 1.0
 ) -> TensorFuture:
     """Sums a tensor over all ranks, and writes this rank's part of the sum, times `scale`, to `output`.
 
-    Every rank must call it in the same order with tensors of the same size.
+    Every rank must call it in the same order with tensors of the same size. Where the state says that parts alone are
+    worth while (`may_scatter`), no rank gets more than its part; else each gets the whole sum, and keeps its part.
 
     Args:
-        state: of a job whose results are scattered (`SaAtpState.scattered`).
         tensor: float32, float16 or bfloat16, contiguous; of N ranks, rank r gets the r-th of N equal parts. It must not be
-            touched before the future is done.
+            touched before the future is done, and is overwritten where ranks get the whole sum.
         output: of the same type and device, with a part's size; any strides.
-        weight: this rank's tensor is first multiplied by it, which does not change the tensor.
+        weight: this rank's tensor is first multiplied by it.
 
     Returns: a future whose value is `output`; it raises RuntimeError if the sum fails.
-    Raises: TransportError: the job cannot be joined.
+    Raises: UserError, TransportError: the job cannot be joined.
     """
+    if state.may_scatter:
+        return _sum(state.scattered, tensor, output, _Terms(scale=scale, weight=weight))
 
-    def store(values: torch.Tensor) -> None:
-        with writing(output):
-            output.copy_(values.view_as(output))
+    def keep(summed: TensorFuture) -> torch.Tensor:
+        write(output, summed.value().reshape(-1, output.numel())[rank])
+        return output
 
+    return sum_in_background(state, tensor, scale=scale, weight=weight).then(keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """How a tensor is summed; see `sum_in_background`."""
+
+    key: object | None = None
+    scale: float = 1.0
+    weight: float = 1.0
+    measured: bool = True
+    codec: PairCodec | None = None
+
+
+def _sum(state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> TensorFuture:
+    """Args: tensor: contiguous; output: itself, or what gets this rank's part of the sum. Returns: a future of `output`."""
     if tensor.device.type == "cpu":
-        pending = _Pending(
-            state, tensor.numel(), None, scale, True, store=store, parts=tensor.numel() // output.numel()
-        )
-        pending.contribute(tensor.detach().reshape(-1), weight)
-        return future_of(output, pending.done)
+        return future_of(output, _on_cpu(state, tensor, output, terms))
     stage = _stage_of(state, tensor.device)
-    return future_of(output, stage.sum(state, tensor, None, scale, weight, True, output=output), stage)
+    return future_of(output, stage.sum(state, tensor, output, terms), stage)
 
 
 def future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None" = None) -> TensorFuture:
@@ -179,54 +204,24 @@ def future_of(tensor: torch.Tensor, done: "Future[None]", stage: "Stage | None" 
     return future.then(_value)
 
 
-def _sum_packed(
-    state: SaAtpState,
-    tensor: torch.Tensor,
-    key: object | None,
-    scale: float,
-    weight: float,
-    measured: bool,
-    codec: PairCodec | None,
-) -> TensorFuture:
-    """As `sum_in_background`, by way of a contiguous copy."""
-
-    def unpack(future: TensorFuture) -> torch.Tensor:
-        with writing(tensor):
-            return tensor.copy_(future.value())
-
-    packed = pack(tensor)
-    summed = sum_in_background(state, packed, key=key, scale=scale, weight=weight, measured=measured, codec=codec)
-    return summed.then(unpack)
-
-
 def _value(future: TensorFuture) -> torch.Tensor:
     return future.value()
 
 
-def _on_cpu(
-    state: SaAtpState,
-    tensor: torch.Tensor,
-    key: object | None,
-    scale: float,
-    weight: float,
-    measured: bool,
-    codec: PairCodec | None,
-) -> "Future[None]":
+def _needs_no_copy(state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor) -> bool:
+    """Whether a sum's values can be sent from where the tensor has them on the host, and written there."""
+    return output is tensor and tensor.dtype is torch.float32 and state.nonfinite == "raise"
+
+
+def _on_cpu(state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> "Future[None]":
     flat = tensor.detach().reshape(-1)
-    if tensor.dtype is torch.float32 and state.nonfinite == "raise":
-        if weight != 1.0:
-            with writing(flat):
-                flat.mul_(weight)
-        pending = _Pending(state, flat.numel(), key, scale, measured, values=flat.numpy(), codec=codec)  # not copied
+    if _needs_no_copy(state, tensor, output):
+        pending = _Pending(state, flat.numel(), terms, values=flat.numpy())
         pending.contribute()
-        return pending.done
-
-    def store(values: torch.Tensor) -> None:
-        with writing(flat):
-            flat.copy_(values)
-
-    pending = _Pending(state, flat.numel(), key, scale, measured, store=store, codec=codec)
-    pending.contribute(flat, weight)
+    else:
+        parts = tensor.numel() // output.numel()
+        pending = _Pending(state, flat.numel(), terms, store=lambda values: write(output.detach(), values), parts=parts)
+        pending.contribute(flat)
     return pending.done
 
 
@@ -237,20 +232,16 @@ class _Pending:
         self,
         state: SaAtpState,
         size: int,
-        key: object | None,
-        scale: float,
-        measured: bool,
+        terms: _Terms,
         *,
         values: Values | None = None,
         store: Callable[[torch.Tensor], object] | None = None,
         parts: int = 1,
-        codec: PairCodec | None = None,
     ) -> None:
         """Args:
         values: float32[size]: the contribution, to be replaced by the sum; default: a new array.
         store: called with the sum, float32[size / parts], before the future is done.
         parts: of which this rank gets one.
-        codec: see `sum_in_background`.
         """
         self.done: Future[None] = Future()
         self._communicator = state.communicator
@@ -259,34 +250,32 @@ class _Pending:
         self._parts, self._size = parts, size // parts
         self._values = np.zeros(parts * (self._size + self._spread), np.float32) if values is None else values
         self._out = self._values if parts == 1 else np.empty(self._size + self._spread, np.float32)
-        self._store = store
-        self._codec, self._scale = codec, scale
-        self._packing = None if codec is None else codec.next_sum()
+        self._store, self._terms = store, terms
+        self._packing = None if terms.codec is None else terms.codec.next_sum()
         if self._packing is None:
             self._sum = self._communicator.begin(
-                self._values.size, key=key, out=self._out, scale=scale, measured=measured
+                self._values.size, key=terms.key, out=self._out, scale=terms.scale, measured=terms.measured
             )
         else:
-            self._sum = self._communicator.begin(self._packing.lanes, key=key, measured=measured, whole=True)
+            lanes = self._packing.lanes
+            self._sum = self._communicator.begin(lanes, key=terms.key, measured=terms.measured, whole=True)
         self._sum.future.add_done_callback(self._finish)
 
-    def contribute(self, source: torch.Tensor | None = None, weight: float = 1.0) -> None:
-        """Contributes.
-
-        Args: source: flat CPU tensor of `size` values, to be weighted; default: they are in `values` already.
-        """
+    def contribute(self, source: torch.Tensor | None = None) -> None:
+        """Contributes, weighted. Args: source: flat CPU tensor of `size` values; default: they are in `values` already."""
+        values = torch.from_numpy(self._values).view(self._parts, -1)
+        mine = values[:, : self._size]
         if source is not None:
-            values = torch.from_numpy(self._values).view(self._parts, -1)
             if self._spread and self._packing is None and not all_finite(source):
                 values[:, -1] = NOT_FINITE
             else:
-                mine = values[:, : self._size].copy_(source.view(self._parts, -1))
-                if weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
-                    mine.mul_(weight)
+                mine.copy_(source.view(self._parts, -1))
+        if self._terms.weight != 1.0:  # in float32, so that nothing is rounded to a smaller type
+            mine.mul_(self._terms.weight)
         member = self._communicator.membership
         travels: Addends = self._values
-        if self._codec is not None and self._packing is not None:
-            travels = self._codec.pack(self._packing, self._values[: self._size], member.rank)
+        if self._terms.codec is not None and self._packing is not None:
+            travels = self._terms.codec.pack(self._packing, self._values[: self._size], member.rank)
         self._communicator.contribute(self._sum, [travels], member.bits_of(member.rank))
 
     def fail(self, error: BaseException) -> None:
@@ -300,15 +289,15 @@ class _Pending:
             self.fail(error)
             return
         try:
-            values = self._out[: self._size]
-            if self._codec is not None and self._packing is not None:
-                bad = self._codec.unpack(self._packing, summed.result(), values, self._scale)
+            values, codec, scale = self._out[: self._size], self._terms.codec, self._terms.scale
+            if codec is not None and self._packing is not None:
+                bad = codec.unpack(self._packing, summed.result(), values, scale)
                 if bad and not self._spread:
                     raise NonFiniteError(self._sum.operation, bad, 0, self._size - 1)
             elif self._spread and self._out[-1] != 0.0:
                 self._out[:] = np.nan
-            if self._codec is not None and self._packing is None:
-                self._codec.after_exact(values, self._scale)
+            if codec is not None and self._packing is None:
+                codec.after_exact(values, scale)
             if self._store is not None:
                 self._store(torch.from_numpy(values))
         except Exception as problem:
@@ -348,56 +337,39 @@ class Stage:
         context: contextlib.AbstractContextManager[Any] = torch.cuda.stream(self._stream)
         return context
 
-    def sum(
-        self,
-        state: SaAtpState,
-        tensor: torch.Tensor,
-        key: object | None,
-        scale: float,
-        weight: float,
-        measured: bool,
-        output: torch.Tensor | None = None,
-        codec: PairCodec | None = None,
-    ) -> "Future[None]":
-        """Replaces a tensor by its sum. When the future is done, the copy of the sum to the GPU is on the stream.
+    def sum(self, state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> "Future[None]":
+        """Sums a tensor. When the future is done, the copy of the sum to the GPU is on the stream.
 
-        Args: output: the tensor that gets this rank's part of the sum; None: `tensor` gets the whole sum.
+        Args: output: the tensor itself, or what gets this rank's part of the sum.
         """
         flat = tensor.detach().reshape(-1)
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)
-        # no further copy on the host
-        in_place = tensor.dtype is torch.float32 and state.nonfinite == "raise" and output is None
-        target = flat if output is None else output.detach()
-        back = host if output is None else torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
+        in_place = _needs_no_copy(state, tensor, output)  # no further copy on the host
+        target = output.detach()
+        back = host if output is tensor else torch.empty(output.shape, dtype=output.dtype, pin_memory=True)
 
         def store(values: torch.Tensor) -> None:
             if not in_place:
-                with writing(back):
-                    back.copy_(values.view_as(back))
+                write(back, values)
             with self.current(), writing(target):
-                target.copy_(back, non_blocking=True)
+                target.copy_(back.view_as(target), non_blocking=True)
 
+        parts = tensor.numel() // output.numel()
         values = host.numpy() if in_place else None
-        parts = 1 if output is None else flat.numel() // output.numel()
-        pending = _Pending(
-            state, flat.numel(), key, scale, measured, values=values, store=store, parts=parts, codec=codec
-        )
+        pending = _Pending(state, flat.numel(), terms, values=values, store=store, parts=parts)
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         arrived = cast(Any, torch.cuda.Event)(blocking=True)  # the thread that waits for it must not spin
         with self.current():
             host.copy_(flat, non_blocking=True)
             arrived.record()
         # `store` holds the tensor until the copy back is launched; after that the allocator must know of the stream
-        for held in (tensor,) if output is None else (tensor, output):
+        for held in (tensor, output):
             held.record_stream(self._stream)
 
         def contribute() -> None:
             try:
                 arrived.synchronize()
-                if in_place and weight != 1.0:
-                    with writing(host):
-                        host.mul_(weight)
-                pending.contribute(None if in_place else host, weight)
+                pending.contribute(None if in_place else host)
             except Exception as error:
                 pending.fail(error)
 

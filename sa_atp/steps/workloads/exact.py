@@ -22,9 +22,8 @@ def to_halves(values: torch.Tensor) -> torch.Tensor:
     """Args: values: n floating-point numbers, of any shape.
 
     Returns: float32[n, 2]: the upper half of each value's bits, signed, and the lower half, unsigned. They are side by
-        side,
-        so that one packet has both: if two ranks compute a shard with different bits, packets of either may be in the
-        sum.
+        side, so that one packet has both: if two ranks compute a shard with different bits, packets of either may be in
+        the sum.
     """
     bits = values.detach().reshape(-1).to(torch.float32).view(torch.int32)
     return torch.stack((bits >> 16, bits & (_HALF - 1)), -1).to(torch.float32)
