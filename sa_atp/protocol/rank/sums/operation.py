@@ -53,6 +53,8 @@ def history_of_whole(chunks: int) -> History:
 class Operation(Progress):
     sum_limit = SUM_LIMIT
     """Sums, and whole numbers that are added, are smaller."""
+    first_value = 0
+    """Where the values that this rank gets begin among those of the tensor."""
 
     def __init__(
         self,
@@ -275,7 +277,7 @@ class Operation(Progress):
         if write is not None and write(self._sums, self.exponent, 0, self.plan.chunks, factor, out):
             return
         for chunk in range(self.plan.chunks):
-            start, end = self.plan.values_of(chunk)
+            start, end = self._values_of(chunk)
             if self.exponent[chunk] == UNKNOWN:
                 out[start:end] = 0.0  # every contribution was zero
             else:
@@ -311,7 +313,7 @@ class Operation(Progress):
         Returns: them, and the exponent of each chunk; where that is UNKNOWN, every contribution was zero.
         """
         for chunk in np.flatnonzero(self.exponent == UNKNOWN).tolist():
-            start, end = self.plan.values_of(chunk)
+            start, end = self._values_of(chunk)
             self._sums[start:end] = 0
         return self._sums[: self.plan.values], self.exponent
 
@@ -403,6 +405,10 @@ class Operation(Progress):
             local = self.plan.scale_start(attempt) + fragment
             self._unwant(local, local + 1)
 
+    def _values_of(self, chunk: int) -> tuple[int, int]:
+        """Where the values of a chunk begin and end, among those that this rank gets."""
+        return self.plan.values_of(chunk)
+
     def _sums_of(self, chunk: int) -> Integers:
         """All lanes of a chunk's fragments."""
         first, end = self.plan.fragments_of(chunk)
@@ -443,7 +449,7 @@ class Operation(Progress):
         lanes = self.plan.lanes
         found = sums.reshape(-1, lanes) <= -SUM_LIMIT
         rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
-        first, end = self.plan.values_of(chunk)
+        first, end = (self.first_value + place for place in self._values_of(chunk))
         return Changed(
             [c for c in range(self.contributions) if found[:, c % lanes].any()],
             first + int(rows[0]) * lanes,

@@ -12,13 +12,11 @@ import numpy as np
 from sa_atp.basics.arrays import Exponents, Integers, Lanes, Values
 from sa_atp.protocol.log.rank_events import ScaleAgreed
 from sa_atp.protocol.numbers.fragments import Run
-from sa_atp.protocol.numbers.quantise import dequantise, largest, multiply, poisoned
-from sa_atp.protocol.numbers.scaling import SUM_LIMIT
+from sa_atp.protocol.numbers.quantise import largest, poisoned
 from sa_atp.protocol.numbers.scattered import ScatteredPlan
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation, WriteValues
 from sa_atp.protocol.rank.sums.progress import NEVER
-from sa_atp.protocol.rank.sums.wrong_values import Changed
 
 
 class ScatteredOperation(Operation):
@@ -30,6 +28,7 @@ class ScatteredOperation(Operation):
         self.recalled = 0
         """Number of times that contributions were sent again after the operation was over."""
         super().__init__(**settings)
+        self.first_value = part * self.plan.part_values
 
     # --- receiving side -----------------------------------------------------------------------------------------------
 
@@ -91,40 +90,23 @@ class ScatteredOperation(Operation):
         first, end = self.plan.rows_of(chunk, self.part)
         return self._sums[first * self.plan.lanes : end * self.plan.lanes]
 
-    def _changed(self, chunk: int, sums: Integers) -> Changed:
-        lanes = self.plan.lanes
-        found = sums.reshape(-1, lanes) <= -SUM_LIMIT
-        rows = np.flatnonzero((found | (sums.reshape(-1, lanes) >= SUM_LIMIT)).any(axis=1))
-        first = self.part * self.plan.part_values
-        row = self.plan.rows_of(chunk, self.part)[0]
-        return Changed(
-            [c for c in range(self.contributions) if found[:, c % lanes].any()],
-            first + (row + int(rows[0])) * lanes,
-            min(first + (row + int(rows[-1]) + 1) * lanes, first + self.plan.part_values),
-        )
+    def _values_of(self, chunk: int) -> tuple[int, int]:
+        first, end = (row * self.plan.lanes for row in self.plan.rows_of(chunk, self.part))
+        end = min(end, self.plan.part_values)
+        return min(first, end), end
 
     def result(self, out: Values, factor: float = 1.0, write: WriteValues | None = None) -> None:
-        """Writes the sums of this rank's part, times a factor. Args: out: float32[part_values]."""
-        lanes = self.plan.lanes
-        for chunk in range(self.plan.chunks):
-            first, end = (row * lanes for row in self.plan.rows_of(chunk, self.part))
-            end = min(end, len(out))
-            if self.exponent[chunk] == UNKNOWN:
-                out[first:end] = 0.0
-            elif first < end:
-                dequantise(self._sums[first:end], int(self.exponent[chunk]), out[first:end])
-        multiply(out, factor)
+        """Writes the sums of this rank's part, times a factor. Args: out: float32[part_values]; write: not used."""
+        super().result(out, factor)
 
     def integers(self) -> tuple[Integers, Exponents]:
         """The sums of this rank's part as they were added, and the exponent of each of them."""
-        lanes = self.plan.lanes
-        exponents = np.empty(len(self._sums), np.int16)
+        sums, exponents = super().integers()
+        of_values = np.empty(self.plan.part_values, np.int16)
         for chunk in range(self.plan.chunks):
-            first, end = (row * lanes for row in self.plan.rows_of(chunk, self.part))
-            exponents[first:end] = self.exponent[chunk]
-            if self.exponent[chunk] == UNKNOWN:
-                self._sums[first:end] = 0
-        return self._sums[: self.plan.part_values], exponents[: self.plan.part_values]
+            first, end = self._values_of(chunk)
+            of_values[first:end] = exponents[chunk]
+        return sums[: self.plan.part_values], of_values
 
     def save_history(self) -> None:
         """Does nothing: not every rank has seen the sums, from which the next exponents would follow."""
