@@ -1,7 +1,8 @@
 """Python source that becomes compiled functions, and other things worked out once, kept in a cache folder from run to run.
 
 What is kept is named by a digest of all that it depends on, so nothing is taken for what has become something else. numba
-finds compiled code by the place of its source, and restores it by the name of its module: `executed` makes both.
+finds compiled code by the place of its source, and restores it by the name of its module: `executed` makes both. Each
+version of numba has a folder of its own, because it drops what another one has compiled from the same file.
 """
 
 import hashlib
@@ -10,6 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Iterable, Mapping
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -48,7 +50,7 @@ def executed(
     for file, text in sources:
         path = Path(f"<{name}>")
         if cache is not None:
-            path = cache / name / file
+            path = cache / f"numba-{metadata.version('numba')}" / name / file
             if not path.is_file() or path.read_text(encoding="utf-8") != text:
                 write_whole(path, text.encode())
         module.__file__ = str(path)

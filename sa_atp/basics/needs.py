@@ -45,8 +45,8 @@ class Program:
 
 _P4C = "the p4lang packages (https://github.com/p4lang/p4c) or images (docker: p4lang/p4c) have it"
 _BMV2 = (
-    "install the package p4lang-bmv2 or build behavioral-model with --with-pi and --with-thrift, and put it on PATH "
-    "or name its folder in $SA_ATP_BMV2"
+    "install the package p4lang-bmv2 (https://github.com/p4lang) or build behavioral-model with --with-pi and "
+    "--with-thrift, and put it on PATH or name its folder in $SA_ATP_BMV2"
 )
 _TOFINO = "build p4c with ENABLE_TOFINO (docs/tofino.md)"
 _MODEL = "build the model's simple_test_harness, and name its folder in $SA_ATP_TOFINO_MODEL (docs/tofino.md)"

@@ -40,7 +40,7 @@ def run(options: argparse.Namespace) -> int:
         return _list(options)
     failed = 0
     with TerminalProgress() as progress:
-        progress("running worlds (the first ones compile programs)")
+        progress("running worlds, and compiling each program when one first needs it")
 
         def on_progress(result: "SoakResult") -> None:
             nonlocal failed
@@ -88,7 +88,8 @@ def _print(result: "SoakResult") -> None:
         f"time: {plural(numbers['sums'], 'sum')}, {plural(numbers['packets'], 'packet')}, "
         f"{plural(numbers['errors'], 'error')} that faults explain"
     )
-    print(f"memory: {memory['first']:.0f} MB at the beginning, {memory['last']:.0f} MB at the end")
+    grown = "" if memory["growth"] is None else f", {memory['growth']:.0f} MB more than when all code was loaded"
+    print(f"memory of a process: {memory['last']:.0f} MB{grown}")
     for problem in result.problems:
         print(f"FAILED: {problem}")
     if result.total.failures:
