@@ -56,7 +56,6 @@ pq.write_table(pa.table({"dp_rank": [0], "rank": [0], "step": [0]} | kinds), "op
 TRAIN_PY = writes("train.py", TRAIN)
 SCENES = (
     Scene(((CLI, "sa-atp run demo\n"), (CLI, "sa-atp plot"))),
-    Scene(((CLI, "sa-atp run demo --set straggler"),)),
     Scene(((CLI, "sa-atp run demo --backend sim --out"),)),
     Scene(((CLI, "sa-atp plans"),), before=("mkdir build",)),
     Scene(((CLI, "sa-atp bench"),)),
@@ -64,7 +63,7 @@ SCENES = (
     Scene(((CLI, "sa-atp map"),)),
     Scene(((CLI, "sa-atp trace"),), before=(program(OPERATIONS),)),
     Scene(((CLI, "sa-atp up"),), before=(TRAIN_PY,)),
-    Scene(((CLI, "sa-atp watch"), (WATCHING, "sa-atp watch")), beside=("sa-atp up --workers 1", program(MEMBER))),
+    Scene(((WATCHING, "sa-atp watch"),), beside=("sa-atp up --workers 1", program(MEMBER))),
     Scene(((WATCHING, "sa-atp up"),)),
     Scene(((CLI, "sa-atp leaf"),), beside=("sa-atp up --listen 10.0.0.1:21313",)),
     Scene(((CLI, "sa-atp switch"),)),
@@ -86,8 +85,7 @@ SCENES = (
     Scene(((CLI, "sa-atp run demo --backend sim --set run.steps=8 --log"),)),
     Scene(((CLI, "sa-atp log"),), before=(TRAIN_PY, "sa-atp up --workers 1 --log decisions -- python train.py")),
     Scene(((CLI, "sa-atp doctor"),), beside=("sa-atp up --workers 2", program(MEMBER))),
-    Scene(((CLI, "sa-atp clean"),)),
-    Scene(((CLI, "sa-atp completion"),), before=("mkdir build",)),
+    Scene(((CLI, "sa-atp clean"),), before=("mkdir build",)),
     Scene(((EMBEDDED, "sa-atp switch   "),)),
     Scene(((EMBEDDED, "sa-atp switch --plain"),)),
 )

@@ -24,6 +24,7 @@ from sa_atp.protocol.packets.spec import (
 )
 
 ((WIDE_LANES, _),) = WIDE_BUILDS
+SIZES = [int(size) for size in DEFAULT_SIZES.split(",")]
 
 
 def option(*words: str) -> object:
@@ -49,11 +50,7 @@ SAID = [
     ("docs/cli.md", r"on loopback is (\d+);", [most_lanes(65536, CONTRIBUTION_BITS)]),
     ("docs/cli.md", r"memory of a switch's slots \((\d+)\)", [SLOTS]),
     ("docs/cli.md", r"`topology.mtu` \(default (\d+);", [TopologyPlan().mtu]),
-    ("docs/cli.md", r"\(default: (\d+) bytes to 64 MB;", [int(DEFAULT_SIZES.split(",")[0])]),
-    ("docs/cli.md", r"\(default: 400 bytes to (\d+) MB;", [int(DEFAULT_SIZES.split(",")[-1]) // 10**6]),
-    ("docs/cli.md", r"`--seed` \((\d+)\) is the seed that tunes", [option("reproduce", "seed")]),
-    ("docs/cli.md", r"`--seeds N` \((\d+)\)\.", [option("reproduce", "seeds")]),
-    ("docs/cli.md", r"`--seeds N` \((\d+)\) \|", [option("map", "seeds")]),
+    ("sa_atp/lab/bench/allreduce.py", r"without a list: (\d+) bytes to (\d+) MB", [SIZES[0], SIZES[-1] // 10**6]),
     ("docs/pytorch.md", r"Ranks times micro-batches: (\d+) at most, or (\d+) in packets of (\d+) lanes",
      [CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, WIDE_LANES]),
     ("docs/pytorch.md", r"`sa-atp up --dead-after SECONDS` .*, (\d+) s by", [option("up", "dead_after")]),
