@@ -10,7 +10,6 @@ from sa_atp.basics.words import join
 from sa_atp.cli import build_parser
 from sa_atp.lab.bench.allreduce import DEFAULT_SIZES
 from sa_atp.lab.plans.plan import HelpPlan, TopologyPlan
-from sa_atp.lab.policies import settings
 from sa_atp.net.connecting import connect
 from sa_atp.protocol.packets.mtu import most_lanes
 from sa_atp.protocol.packets.spec import (
@@ -55,11 +54,6 @@ SAID = [
      [CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, WIDE_LANES]),
     ("docs/pytorch.md", r"`sa-atp up --dead-after SECONDS` .*, (\d+) s by", [option("up", "dead_after")]),
     ("docs/pytorch.md", r"`sa-atp up --dead-after SECONDS` .*, (\d+) s by", [option("ps", "dead_after")]),
-    ("docs/policies.md", r"`sync-opt.backups` is b, (\d+) by default", [settings()["sync-opt"]().backups]),
-    ("docs/policies.md", r"`boa.least` \((\d+)\)", [settings()["boa"]().least]),
-    ("docs/policies.md", r"`boa.granularity` \((\d+)\)", [settings()["boa"]().granularity]),
-    ("docs/policies.md", r"`boa.least_gain` \(([\d.]+)\)", [settings()["boa"]().least_gain]),
-    ("docs/policies.md", r"`boa.measurements` \((\d+)\)", [settings()["boa"]().measurements]),
     ("docs/protocol.md", r"A job has at most (\d+) ranks", [MOST_RANKS]),
     ("docs/protocol.md", r"^port (\d+) is what a switch looks for; it is also the default port", [UDP_PORT]),
     ("docs/protocol.md", r"(\d+) % by default. Where no worker is slow", [100 * HelpPlan().patience]),
