@@ -324,7 +324,7 @@ def _steps(each: Found) -> list[float | None]:
 
 def table(found: Mapping[str, Any]) -> Table:
     """The table for a terminal. Args: found: the result of `numbers`."""
-    made = terminal.table(("headline", "policies", "figure"), ("paper", "min", "median", "max", "reached", "at best"))
+    made = terminal.table(("headline", "policies", "% less of, × faster"), ("paper", "min", "median", "max", "reached", "at best"))
     for headline in found["headlines"]:
         for claim in headline["claims"]:
             is_speedup = claim["figure"] == "speedup"
@@ -336,6 +336,7 @@ def table(found: Mapping[str, Any]) -> Table:
             fair = claim.get("ours_at_best", {}).get("median")
             reached = "–" if claim["reached"] is None else f"{claim['reached']} of {ours['runs']}"
             who = f"{policy_name(claim['policy'])} : {policy_name(claim['baseline'])}"
+            who += f" ({claim['said_by']})" if "said_by" in claim else ""
             made.add_row(headline["title"], who, claim["quantity"].replace("_", " "), *cells, reached,
                          "–" if fair is None else percent(fair))  # fmt: skip
     return made
