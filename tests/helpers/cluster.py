@@ -13,6 +13,7 @@ from sa_atp.lab.simulator.nodes import Switch
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, Rack, World
 from sa_atp.net.session import Sum
+from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.job.membership import JoinRequest
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
@@ -20,6 +21,7 @@ from sa_atp.protocol.packets.spec import UDP_PORT
 from sa_atp.protocol.rank.compiled.common_case import Kernels
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
+from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.control.events import EVENTS_A_JOB
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -121,6 +123,10 @@ class Cluster:
         for worker in workers:
             assert worker.error is None, worker.error
 
+    def run_until_admitting(self) -> None:
+        """Runs until a job's ranks are all there, and the switches are being told."""
+        self.run(lambda: any(job.state is State.ADMITTING for job in self.world.server.jobs.values()))
+
     def joined_job(self, size: int, **terms: Any) -> list[SimWorker]:
         """Starts a job, and runs until all of its workers have joined. Args: terms: see JoinRequest."""
         workers = self.start_job(size, **terms)
@@ -140,16 +146,33 @@ class Cluster:
 
             self.clock.at(when_us, restart)
 
-    def run_collectives(self, collectives: Sequence["Collective"], workers: Sequence[SimWorker]) -> None:
+    def run_until_failed(self, workers: Sequence[SimWorker], seconds: float) -> list[TransportError]:
+        """Returns: the error of each."""
+        self.run(lambda: all(worker.error is not None for worker in workers), seconds)
+        return [worker.error for worker in workers if worker.error is not None]
+
+    def restarted_job(self, size: int, name: str = "job") -> list[SimWorker]:
+        """Starts all ranks of a job again, in place of those that were there, and runs until they have joined."""
+        return self.rejoined([self.new_worker(name, rank, size) for rank in range(size)])
+
+    def rejoined(self, workers: list[SimWorker]) -> list[SimWorker]:
+        """Runs until these have joined, in place of the job's workers before."""
+        self.jobs = [workers]
+        self.run_until_joined(workers)
+        return workers
+
+    def run_collectives(
+        self, collectives: Sequence["Collective"], workers: Sequence[SimWorker], seconds: float = 60.0
+    ) -> None:
         """Starts collectives on all ranks, runs until they are over, and checks them."""
         for each in collectives:
             for worker in workers:
                 each.start(worker)
-        self.finish_collectives(collectives)
+        self.finish_collectives(collectives, seconds)
 
-    def finish_collectives(self, collectives: Sequence["Collective"]) -> None:
+    def finish_collectives(self, collectives: Sequence["Collective"], seconds: float = 60.0) -> None:
         """Runs until all of them are over, and checks them."""
-        self.run(lambda: all(each.over for each in collectives))
+        self.run(lambda: all(each.over for each in collectives), seconds)
         for each in collectives:
             each.check()
         self.check_books()
@@ -170,6 +193,13 @@ class Cluster:
                     lines.append(worker.worker.describe())
         lines += [f"{job.name}: {job.state}, {job.stats}" for job in self.world.server.jobs.values()]
         return "\n".join(lines)
+
+
+def wake(*workers: SimWorker) -> None:
+    """Lets paused hosts go on."""
+    for worker in workers:
+        worker.host.paused = False
+        worker.host.serve()
 
 
 class Collective(Protocol):
@@ -265,6 +295,12 @@ class Reduction:
             assert np.array_equal(out, outs[0])
             rounding = np.abs(exact) * 2.0**-24  # of the result to float32
             assert (np.abs(out - exact) <= bound + rounding + 2.0**-140).all()
+
+
+def ones(values: int, ranks: int, micro_batches: int = 1, key: object | None = None) -> Reduction:
+    """A sum to which rank r contributes 1 + r, in each of its micro-batches."""
+    parts = [[np.full(values, 1.0 + rank, np.float32) for _ in range(micro_batches)] for rank in range(ranks)]
+    return Reduction(parts, key)
 
 
 def reference_sum(parts: Sequence[np.ndarray], exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

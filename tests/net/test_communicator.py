@@ -1,6 +1,5 @@
 """`sa_atp.connect` over real sockets: the embedded switch and the parameter server as processes, ranks as threads."""
 
-import ctypes
 import os
 import resource
 import signal
@@ -20,7 +19,7 @@ from helpers.ranks import running_server
 import sa_atp
 from sa_atp.basics.errors import UserError
 from sa_atp.net.communicator import Communicator
-from sa_atp.protocol.job.errors import MismatchError, NonFiniteError, RefusedError, TransportError, ValuesChangedError
+from sa_atp.protocol.job.errors import NonFiniteError, TransportError, ValuesChangedError
 
 RANKS = 3
 _names = count()
@@ -57,29 +56,26 @@ def together(server: str) -> Together:
     return run
 
 
-def test_arrays_of_any_length_are_summed_in_place(together: Together) -> None:
+def test_arrays_of_any_length_and_shape_are_summed_in_place(together: Together) -> None:
+    """By the switch, as counters say."""
     lengths = (1, 63, 64, 65, 1000, 16_385)
 
     def work(comm: Communicator) -> list[np.ndarray]:
         arrays = [np.arange(n, dtype=np.float32) + comm.membership.rank for n in lengths]
         for array in arrays:
             comm.all_reduce(array)
+        half = np.full((3, 5, 7), 0.5 + comm.membership.rank, np.float16)
+        comm.all_reduce(half)
+        assert half.dtype == np.float16
+        np.testing.assert_array_equal(half, np.full((3, 5, 7), 4.5, np.float16))
+        stats = comm.stats()
+        assert min(stats.results, stats.fragments_sent) > sum(lengths) // 64
+        assert stats.malformed == stats.foreign == 0
         return arrays
 
     for arrays in together(work):
         for n, array in zip(lengths, arrays, strict=True):
             np.testing.assert_array_equal(array, 3 * np.arange(n, dtype=np.float32) + 3)
-
-
-def test_half_precision_and_shapes(together: Together) -> None:
-    def work(comm: Communicator) -> np.ndarray:
-        array = np.full((3, 5, 7), 0.5 + comm.membership.rank, np.float16)
-        comm.all_reduce(array)
-        return array
-
-    for array in together(work):
-        assert array.dtype == np.float16
-        np.testing.assert_array_equal(array, np.full((3, 5, 7), 4.5, np.float16))
 
 
 def test_bfloat16_tensors(together: Together) -> None:
@@ -127,50 +123,16 @@ def test_whole_numbers_that_are_too_large(together: Together) -> None:
         assert isinstance(error, ValuesChangedError)
 
 
-def test_several_sums_are_under_way_at_once(together: Together) -> None:
-    def work(comm: Communicator) -> list[np.ndarray]:
-        futures = [comm.all_reduce_async(np.full(100 + n, n + 1.0, np.float32), key=n % 3) for n in range(12)]
-        return [future.result(30) for future in futures]
-
-    for sums in together(work):
-        for n, values in enumerate(sums):
-            np.testing.assert_array_equal(values, np.full(100 + n, RANKS * (n + 1.0), np.float32))
-
-
 def test_thousands_of_sums_are_begun_together(together: Together) -> None:
     """As in a program that sums each parameter by itself."""
 
     def work(comm: Communicator) -> list[np.ndarray]:
-        futures = [comm.all_reduce_async(np.full(10, n % 50, np.float32)) for n in range(2000)]
+        keys = [*[n % 3 for n in range(12)], *[None] * 1988]  # of the first ones each waits for one before it
+        futures = [comm.all_reduce_async(np.full(10, n % 50, np.float32), key=keys[n]) for n in range(2000)]
         return [future.result(60) for future in futures]
 
     for sums in together(work, ranks=2):
         np.testing.assert_array_equal(sums, np.repeat(2.0 * (np.arange(2000) % 50), 10).reshape(2000, 10))
-
-
-def test_jobs_do_not_meet(together: Together) -> None:
-    def work(comm: Communicator) -> tuple[int, float]:
-        array = np.full(5000, 1.0, np.float32)
-        for _ in range(5):
-            array[:] = 1.0
-            comm.all_reduce(array)
-        return comm.membership.job, float(array.sum())
-
-    with ThreadPoolExecutor(2) as pool:
-        jobs = [each.result(60) for each in [pool.submit(together, work, ranks=ranks) for ranks in (2, 3)]]
-    assert [{total for _, total in job} for job in jobs] == [{10_000.0}, {15_000.0}]
-    assert jobs[0][0][0] != jobs[1][0][0]
-
-
-def test_the_switch_sums_and_counters_say_so(together: Together) -> None:
-    def work(comm: Communicator) -> Any:
-        comm.all_reduce(np.ones(640, np.float32))
-        return comm.stats()
-
-    for stats in together(work):
-        assert stats.results >= 11  # ten of data, one of scales
-        assert stats.fragments_sent >= 11
-        assert stats.malformed == stats.foreign == 0
 
 
 def test_errors_reach_every_rank_and_name_who_caused_them(together: Together) -> None:
@@ -183,13 +145,6 @@ def test_errors_reach_every_rank_and_name_who_caused_them(together: Together) ->
         assert isinstance(error, NonFiniteError)
         assert error.ranks == (1,)
 
-    def sizes(comm: Communicator) -> None:
-        comm.all_reduce(np.ones(100 + comm.membership.rank // 2, np.float32))
-
-    for error in together(sizes):
-        assert isinstance(error, MismatchError)
-        assert "rank 2" in str(error) or "ranks 0, 2" in str(error) or "ranks 1, 2" in str(error)
-
 
 def test_arrays_that_cannot_be_summed_are_refused_at_once(together: Together) -> None:
     def work(comm: Communicator) -> None:
@@ -198,19 +153,6 @@ def test_arrays_that_cannot_be_summed_are_refused_at_once(together: Together) ->
                 comm.all_reduce(wrong)
 
     assert together(work, ranks=1) == [None]
-
-
-def test_a_rank_that_does_not_come_is_named(server: str) -> None:
-    with pytest.raises(TransportError, match="these ranks have not joined: 1"):
-        sa_atp.connect(server, job="half a job", rank=0, world_size=2, timeout_s=1.0)
-
-
-def test_ranks_that_want_different_jobs_under_one_name_are_refused(server: str) -> None:
-    with (
-        sa_atp.connect(server, job="taken", rank=0, world_size=1),
-        pytest.raises(RefusedError, match="world_size is 2 for rank 1 and 1 for rank 0"),
-    ):
-        sa_atp.connect(server, job="taken", rank=1, world_size=2, timeout_s=5.0)
 
 
 def test_a_closed_connection_says_so(together: Together) -> None:
@@ -320,25 +262,10 @@ def test_a_forked_process_is_told_to_connect_again(server: str) -> None:
 
 def test_a_failed_join_leaves_nothing_open(server: str) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    for _ in range(5):
-        with pytest.raises(TransportError):
-            sa_atp.connect(server, job=f"alone {next(_names)}", rank=0, world_size=2, timeout_s=0.3)
+    for _ in range(3):
+        with pytest.raises(TransportError, match="these ranks have not joined: 1"):
+            sa_atp.connect(server, job=f"alone {next(_names)}", rank=0, world_size=2, timeout_s=1.0)
     assert len(os.listdir("/proc/self/fd")) <= before
-
-
-def test_ranks_whose_process_did_not_run_do_not_blame_the_server(together: Together) -> None:
-    """A call that holds Python's lock for 3 s, in which no thread of this process sends or receives."""
-
-    def work(comm: Communicator) -> np.ndarray:
-        array = np.ones(1000, np.float32)
-        comm.all_reduce(array)
-        if comm.membership.rank == 0:
-            ctypes.PyDLL(None).sleep(3)
-        comm.all_reduce(array)
-        return array
-
-    for array in together(work, server_timeout_s=1.5):
-        np.testing.assert_array_equal(array, np.full(1000, RANKS * RANKS, np.float32))
 
 
 STOPPED = """

@@ -1,6 +1,7 @@
 """UDP sockets on loopback: bursts arrive whole and in order, with each kind of system call."""
 
 import json
+import random
 import select
 import socket
 import subprocess
@@ -13,8 +14,11 @@ from helpers.needs import VETH
 
 from sa_atp.basics.errors import UserError
 from sa_atp.net.loop.compiled import socket_kernels
+from sa_atp.net.sockets.compiled_bursts import PackedReceive
 from sa_atp.net.sockets.udp import FULL_US, MAX_SEGMENTS, UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
+
+from .guarded import Guarded
 
 HERE = ("127.0.0.1", 0)
 Open = Callable[[], UdpSocket]
@@ -63,6 +67,32 @@ def test_datagrams_of_several_sizes_and_senders_are_kept_apart(open_socket: Open
     for number, sender in enumerate(senders):
         mine = [payload for address, payload in found if address == sender.address]
         assert mine == [bytes([16 * number + place]) * size for place, size in enumerate(sizes) for _ in range(3)]
+
+
+def test_datagrams_of_any_size_beside_one_another(open_socket: Open) -> None:
+    """A socket receives the datagrams that were sent, however the kernel coalesced them, and writes nowhere else."""
+    rng = random.Random(3)
+    sender, other, taker = open_socket(), open_socket(), open_socket()
+    packed = PackedReceive(socket_kernels())
+    sender.use_kernels(socket_kernels())
+    room = Guarded(packed._room.size, np.uint8)
+    packed._room = room.array
+    for _ in range(150):
+        sent = []
+        for _ in range(rng.randrange(1, 12)):
+            size, count = rng.choice((1, 3, 20, 276, 1044, 1400, 9000)), rng.randrange(1, 90)
+            data = np.frombuffer(rng.randbytes(size * min(count, 120_000 // size + 1)), np.uint8).reshape(-1, size)
+            who = rng.choice((sender, sender, other))
+            who.send([Burst(taker.address, data)])
+            sent += [(who.address[1], row.tobytes()) for row in data]
+        found = []
+        drained = False
+        while not drained:
+            bursts, drained = packed.receive(taker.fileno())
+            found += [(burst.address[1], row.tobytes()) for burst in bursts for row in burst.data]
+            room.check()
+        for port in (sender.address[1], other.address[1]):
+            assert [each for each in found if each[0] == port] == [each for each in sent if each[0] == port]
 
 
 def test_strided_rows_are_sent_as_they_look(open_socket: Open) -> None:
@@ -187,6 +217,7 @@ except MissingPartError as error:
     print(json.dumps({"missing": str(error)})); sys.exit()
 import numpy as np
 from sa_atp.net.clock import now_us
+from sa_atp.net.sockets.compiled_bursts import PackedReceive
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Burst
 subprocess.run(["ip", "addr", "add", "10.0.0.1/24", "dev", "host1"], check=True, timeout=20)

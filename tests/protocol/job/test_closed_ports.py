@@ -2,10 +2,11 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, SERVER, Cluster, Reduction
+from helpers.cluster import SECOND_US, SERVER, Cluster, ones, wake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,22 +27,8 @@ LONG_S = 60.0
 
 
 @pytest.fixture
-def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(loss: float = 0.0) -> Cluster:
-        found = ServerSettings(dead_after_us=int(LONG_S * SECOND_US))
-        return Cluster(pipelines[:1], links=LinkSettings(loss=loss), settings=found)
-
-    return made
-
-
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
-
-
-def ones(values: int, ranks: int) -> Reduction:
-    return Reduction([[np.full(values, 1.0 + r, np.float32)] for r in range(ranks)])
+def make(make: Callable[..., Cluster]) -> Callable[..., Cluster]:
+    return partial(make, settings=ServerSettings(dead_after_us=int(LONG_S * SECOND_US)))
 
 
 def server_hears_of(cluster: Cluster, *workers: SimWorker) -> None:
@@ -62,8 +49,8 @@ def end(cluster: Cluster, *workers: SimWorker) -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_ranks_whose_processes_have_ended_are_lost_at_once(make: Callable[..., Cluster], loss: float) -> None:
-    cluster = make(loss)
-    workers = joined(cluster, 4)
+    cluster = make(loss=loss)
+    workers = cluster.joined_job(4)
     ones(500, 4).start(workers[0])
     end(cluster, workers[1], workers[3])
     cluster.run(lambda: all(workers[rank].error is not None for rank in (0, 2)), SOON_S)
@@ -84,7 +71,7 @@ def test_no_refusal_ends_a_job_in_which_everybody_is_heard_of(
 ) -> None:
     """Refusals may be forged, or be for an earlier owner of the port, at any time, at any party."""
     cluster = Cluster(pipelines[:1], seed=seed, links=LinkSettings(loss=loss))
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     rng = random.Random(seed)
 
     def refuse() -> None:
@@ -96,34 +83,28 @@ def test_no_refusal_ends_a_job_in_which_everybody_is_heard_of(
     for after_us in times:
         cluster.clock.at(start_us + after_us, refuse)
     for number in range(4):
-        reduction = ones(300 + number, 3)
-        for worker in workers:
-            reduction.start(worker)
-        cluster.run(lambda over=reduction: over.over, 10.0)  # type: ignore[misc]
-        reduction.check()
+        cluster.run_collectives([ones(300 + number, 3)], workers, 10.0)
         cluster.run_for(0.1)
     assert all(worker.error is None for worker in workers)
 
 
 def test_a_rank_that_is_silent_for_a_moment_is_not_lost_without_a_refusal(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     reduction = ones(500, 3)
     reduction.start(workers[0])
     workers[1].host.paused = True
     cluster.run_for(5.0)
     server_hears_of(cluster, workers[0], workers[2])  # who are heard of
-    workers[1].host.paused = False
-    workers[1].host.serve()
+    wake(workers[1])
     for worker in workers[1:]:
         reduction.start(worker)
-    cluster.run(lambda: reduction.over, 2.0)
-    reduction.check()
+    cluster.finish_collectives([reduction], 2.0)
 
 
 def test_a_rank_that_has_left_may_close_its_port(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     left = workers[1].leave()
     cluster.run(left.done, SOON_S)
     workers[1].host.paused = True
@@ -146,7 +127,7 @@ def test_the_place_of_a_rank_that_ended_before_the_job_runs_is_free_at_once(make
 
 def test_a_parameter_server_whose_process_has_ended_is_named_at_once(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     cluster.world.server_host.paused = True
     cluster.run_for(0.1)
     workers[0].worker.ports_closed({SERVER}, cluster.clock.now_us)
@@ -155,7 +136,7 @@ def test_a_parameter_server_whose_process_has_ended_is_named_at_once(make: Calla
     workers[0].worker.ports_closed({("10.0.255.1", 9)}, cluster.clock.now_us)
     assert workers[0].error is None
     workers[0].worker.ports_closed({SERVER}, cluster.clock.now_us)
-    (error,) = (worker.error for worker in workers[:1])
+    (error,) = cluster.run_until_failed(workers[:1], SOON_S)
     assert isinstance(error, ParameterServerLostError)
     assert str(error) == "the parameter server at 10.0.255.1:21313 is gone: its process has ended"
 
@@ -167,7 +148,7 @@ def test_ranks_that_waited_for_others_say_that_the_server_is_gone(make: Callable
     workers[1].host.paused = True
     cluster.run_for(1.0)
     cluster.world.server_host.paused = True
-    cluster.run(lambda: workers[0].error is not None, 31.0)
+    cluster.run_until_failed([workers[0]], 31.0)
     assert isinstance(workers[0].error, ParameterServerLostError)
     assert "the parameter server at 10.0.255.1:21313 has not answered for 10." in str(workers[0].error)
 
@@ -231,7 +212,7 @@ def test_a_switch_that_comes_back_costs_time_only() -> None:
 
 def test_all_ranks_hear_which_switch_is_gone(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     ones(10, 3).start(workers[0])
     gone = OperationTimeoutError(0, 10.5, None, switch="127.0.0.1:40000")
     workers[0].worker._server.give_up(gone, cluster.clock.now_us)

@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, ones, wake
 
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import WorkerLostError
@@ -23,24 +22,10 @@ def cluster(pipeline: Pipeline) -> Cluster:
     return Cluster([pipeline], settings=ServerSettings(dead_after_us=DEAD_AFTER_US))
 
 
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
-
-
-def add_up(cluster: Cluster, workers: Sequence[SimWorker], values: int) -> None:
-    reduction = Reduction([[np.full(values, 1.0 + rank, np.float32)] for rank in range(len(workers))])
-    for worker in workers:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 5.0)
-    reduction.check()
-
-
 def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
     """Three ranks have a sum, and have not yet reported it: the parameter server keeps results that they may ask for."""
-    workers = joined(cluster, 3)
-    add_up(cluster, workers, 20_000)
+    workers = cluster.joined_job(3)
+    cluster.run_collectives([ones(20_000, 3)], workers, 5.0)
     workers[0].job_stats()
     cluster.run_for(0.01)
     (job,) = cluster.world.server.jobs.values()
@@ -48,14 +33,18 @@ def job_with_sums(cluster: Cluster) -> tuple[list[SimWorker], Job]:
     return workers, job
 
 
+def end(cluster: Cluster, workers: list[SimWorker], job: Job) -> None:
+    for worker in workers:
+        worker.leave()
+    cluster.run(lambda: job.state is State.ENDED, 1.0)
+
+
 def next_epoch_sums(cluster: Cluster, before: int, reached: int) -> None:
     """Begins the job anew, with sequence numbers that were not used."""
-    again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
-    cluster.jobs = [again]
-    cluster.run_until_joined(again)
+    again = cluster.restarted_job(3)
     assert again[0].membership.epoch == (before + 1) % 256
     assert again[0].membership.first_seq == (reached + HORIZON) % 2**32
-    add_up(cluster, again, 500)
+    cluster.run_collectives([ones(500, 3)], again, 5.0)
 
 
 def test_a_job_that_has_failed_keeps_no_sums(cluster: Cluster) -> None:
@@ -63,14 +52,12 @@ def test_a_job_that_has_failed_keeps_no_sums(cluster: Cluster) -> None:
     epoch, kept = job.epoch, job.stats.results_kept
     workers[1].host.paused = True
     workers[2].host.paused = True
-    cluster.run(lambda: workers[0].error is not None, DEAD_AFTER_US / 1e6 + 1.0)
+    cluster.run_until_failed([workers[0]], DEAD_AFTER_US / 1e6 + 1.0)
     oldest = job.sums.oldest_seq
     assert job.sums.pages == 0
     assert not any(member.replies for member in job.members.values())
     # what is still asked of it: why it failed, and how it went
-    for worker in workers[1:]:
-        worker.host.paused = False
-        worker.host.serve()
+    wake(*workers[1:])
     cluster.run(lambda: all(w.error is not None for w in workers), 1.0)
     for worker in workers:
         assert isinstance(worker.error, WorkerLostError)
@@ -82,10 +69,7 @@ def test_a_job_that_has_failed_keeps_no_sums(cluster: Cluster) -> None:
 def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
     workers, job = job_with_sums(cluster)
     epoch, kept = job.epoch, job.stats.results_kept
-    for worker in workers:
-        worker.worker.leave(cluster.clock.now_us)
-        worker.host.serve()
-    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    end(cluster, workers, job)
     oldest = job.sums.oldest_seq
     assert job.sums.pages == 0
     assert sum(len(member.replies) for member in job.members.values()) <= 1  # that to who left last
@@ -96,10 +80,7 @@ def test_a_job_that_has_ended_keeps_no_sums(cluster: Cluster) -> None:
 def test_a_question_for_results_that_comes_late_finds_a_job_that_has_ended(cluster: Cluster) -> None:
     """Leaving has overtaken it. No rank has the results any more, and none waits for them."""
     workers, job = job_with_sums(cluster)
-    for worker in workers:
-        worker.worker.leave(cluster.clock.now_us)
-        worker.host.serve()
-    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    end(cluster, workers, job)
     server, sent = cluster.world.server, job.stats.served
     server.transmit(cluster.clock.now_us)
     late = encode(Fetch(first=job.first_seq, count=5), request=0, job=job.number, epoch=job.epoch)
@@ -125,13 +106,9 @@ def test_a_question_to_join_that_comes_once_more_when_all_is_over_changes_nothin
     server.receive = noting  # type: ignore[method-assign]
     workers, job = job_with_sums(cluster)
     questions = dict.fromkeys(asked)
-    for worker in workers:
-        worker.worker.leave(cluster.clock.now_us)
-        worker.host.serve()
-    cluster.run(lambda: job.state is State.ENDED, 1.0)
+    end(cluster, workers, job)
     if restarts:
-        again = [cluster.new_worker("job", rank, 3) for rank in range(3)]
-        cluster.run_until_joined(again)
+        cluster.restarted_job(3)
     before = job.state, job.epoch, dict(job.members)
     for question in questions:
         for worker in workers:
@@ -144,9 +121,8 @@ def test_a_job_ends_once_though_leave_is_repeated(cluster: Cluster, monkeypatch:
     """The answer was lost, so the question comes again, to a job that has forgotten its answers."""
     retired: list[int] = []
     monkeypatch.setattr("sa_atp.lab.simulator.world.jobs.remove", lambda writer, number: retired.append(number))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     for worker in (*workers, *workers):
-        worker.worker.leave(cluster.clock.now_us)
-        worker.host.serve()
+        worker.leave()
         cluster.run_for(0.01)
     assert retired == [workers[0].membership.job]

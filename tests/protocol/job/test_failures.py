@@ -3,13 +3,13 @@
 (design, invariants 2 and 3)
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, ones, wake
 
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import (
     JobRestartedError,
@@ -18,48 +18,24 @@ from sa_atp.protocol.job.errors import (
     OperationTimeoutError,
     ParameterServerLostError,
     RefusedError,
-    TransportError,
     WorkerLostError,
 )
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.packets.control import Failure
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
-from sa_atp.protocol.server.job import Job, State
+from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.protocol.server.sums import SumStore
-from sa_atp.switches.embedded.pipeline import Pipeline
 
 DEAD_AFTER_US = 2 * SECOND_US
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost
 REPORTED_S = 5.0  # a worker that gives up waits so long for the parameter server to tell everybody
 
 
-def ones(values: int, ranks: int, micro_batches: int = 1) -> Reduction:
-    return Reduction([[np.full(values, 1.0 + r, np.float32) for _ in range(micro_batches)] for r in range(ranks)])
-
-
 @pytest.fixture
-def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(*, loss: float = 0.0, levels: int = 1, **options: object) -> Cluster:
-        options.setdefault("links", LinkSettings(loss=loss))
-        options.setdefault("settings", ServerSettings(dead_after_us=DEAD_AFTER_US))
-        return Cluster(pipelines[:1] if levels == 1 else pipelines, **options)  # type: ignore[arg-type]
-
-    return made
-
-
-def joined(cluster: Cluster, size: int, **options: object) -> list[SimWorker]:
-    workers = cluster.start_job(size, **options)  # type: ignore[arg-type]
-    cluster.run_until_joined(workers)
-    return workers
-
-
-def run_until_failed(cluster: Cluster, workers: Sequence[SimWorker], seconds: float) -> list[TransportError]:
-    cluster.run(lambda: all(w.error is not None for w in workers), seconds)
-    found = [w.error for w in workers if w.error is not None]
-    assert len(found) == len(workers)
-    return found
+def make(make: Callable[..., Cluster]) -> Callable[..., Cluster]:
+    return partial(make, settings=ServerSettings(dead_after_us=DEAD_AFTER_US))
 
 
 # --- workers that are gone --------------------------------------------------------------------------------------------
@@ -68,12 +44,12 @@ def run_until_failed(cluster: Cluster, workers: Sequence[SimWorker], seconds: fl
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_the_death_of_a_worker_is_told_to_every_other_with_its_rank(make: Callable[..., Cluster], loss: float) -> None:
     cluster = make(loss=loss)
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     reduction = ones(500, 4)
     for worker in (workers[0], workers[1], workers[3]):
         reduction.start(worker)
     workers[2].host.paused = True
-    errors = run_until_failed(cluster, [workers[0], workers[1], workers[3]], DEAD_AFTER_US / 1e6 + NOTICED_S)
+    errors = cluster.run_until_failed([workers[0], workers[1], workers[3]], DEAD_AFTER_US / 1e6 + NOTICED_S)
     for error in errors:
         assert isinstance(error, WorkerLostError)
         assert error.ranks == (2,)
@@ -85,10 +61,10 @@ def test_the_death_of_a_worker_is_told_to_every_other_with_its_rank(make: Callab
 
 def test_a_sum_begun_after_the_failure_fails_with_it(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     ones(10, 2).start(workers[0])
     workers[1].host.paused = True
-    run_until_failed(cluster, workers[:1], DEAD_AFTER_US / 1e6 + NOTICED_S)
+    cluster.run_until_failed(workers[:1], DEAD_AFTER_US / 1e6 + NOTICED_S)
     with pytest.raises(WorkerLostError):
         ones(10, 2).start(workers[0]).future.result(timeout=0)
     with pytest.raises(WorkerLostError):
@@ -97,9 +73,9 @@ def test_a_sum_begun_after_the_failure_fails_with_it(make: Callable[..., Cluster
 
 def test_several_dead_workers_are_all_named(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     workers[1].host.paused = workers[3].host.paused = True
-    for error in run_until_failed(cluster, [workers[0], workers[2]], DEAD_AFTER_US / 1e6 + NOTICED_S):
+    for error in cluster.run_until_failed([workers[0], workers[2]], DEAD_AFTER_US / 1e6 + NOTICED_S):
         assert isinstance(error, WorkerLostError)
         assert error.ranks == (1, 3)
 
@@ -107,17 +83,16 @@ def test_several_dead_workers_are_all_named(make: Callable[..., Cluster]) -> Non
 def test_a_worker_that_comes_back_to_a_failed_job_is_told(make: Callable[..., Cluster]) -> None:
     """It was only slow; the others have given it up."""
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     workers[1].host.paused = True
-    run_until_failed(cluster, workers[:1], DEAD_AFTER_US / 1e6 + NOTICED_S)
-    workers[1].host.paused = False
-    workers[1].host.serve()
-    assert isinstance(run_until_failed(cluster, workers[1:], NOTICED_S)[0], WorkerLostError)
+    cluster.run_until_failed(workers[:1], DEAD_AFTER_US / 1e6 + NOTICED_S)
+    wake(workers[1])
+    assert isinstance(cluster.run_until_failed(workers[1:], NOTICED_S)[0], WorkerLostError)
 
 
 def test_a_worker_that_pauses_for_less_than_the_bound_costs_time_only(make: Callable[..., Cluster]) -> None:
     cluster = make(loss=0.01)
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     reduction = ones(3000, 3)
     for worker in workers:
         reduction.start(worker)
@@ -125,10 +100,8 @@ def test_a_worker_that_pauses_for_less_than_the_bound_costs_time_only(make: Call
     workers[1].host.paused = True
     cluster.run_for(DEAD_AFTER_US / 1e6 - 0.5)
     assert not reduction.over
-    workers[1].host.paused = False
-    workers[1].host.serve()
-    cluster.run(lambda: reduction.over, 2.0)
-    reduction.check()
+    wake(workers[1])
+    cluster.finish_collectives([reduction], 2.0)
 
 
 # --- workers that come back -------------------------------------------------------------------------------------------
@@ -137,42 +110,33 @@ def test_a_worker_that_pauses_for_less_than_the_bound_costs_time_only(make: Call
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_a_restarted_worker_starts_the_next_epoch(make: Callable[..., Cluster], loss: float) -> None:
     cluster = make(loss=loss)
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     before = workers[0].membership
     reduction = ones(500, 3)
     reduction.start(workers[0])
     reduction.start(workers[2])
     again = [cluster.new_worker("job", 1, 3)]  # rank 1 has lost its state, and joins like a new one
-    errors = run_until_failed(cluster, [workers[0], workers[2]], NOTICED_S)
+    errors = cluster.run_until_failed([workers[0], workers[2]], NOTICED_S)
     for error in errors:
         assert isinstance(error, JobRestartedError)
         assert "rank 1 joined again" in str(error) or "connect again" in str(error)
     again += [cluster.new_worker("job", rank, 3) for rank in (0, 2)]
     again.sort(key=lambda w: w.host.endpoint.address)
-    cluster.jobs = [again]
-    cluster.run_until_joined(again)
-    assert {w.membership.epoch for w in again} == {(before.epoch + 1) % 256}
-    following = ones(500, 3)
-    for worker in again:
-        following.start(worker)
-    cluster.run(lambda: following.over, 5.0)
-    following.check()
+    assert {w.membership.epoch for w in cluster.rejoined(again)} == {(before.epoch + 1) % 256}
+    cluster.run_collectives([ones(500, 3)], again, 5.0)
 
 
 def test_epochs_wrap_around(make: Callable[..., Cluster]) -> None:
     cluster = make()
     epochs = []
     for _ in range(3):
-        workers = joined(cluster, 1, name=f"job {len(cluster.jobs)}")
+        workers = cluster.joined_job(1, name=f"job {len(cluster.jobs)}")
         job = cluster.world.server.jobs[workers[0].membership.job]
         job.epoch = 254  # before it is used for anything
         for _ in range(3):
             worker = cluster.new_worker(job.name, 0, 1, len(cluster.jobs) - 1)
             cluster.run_until_joined([worker])
-            reduction = ones(70, 1)
-            reduction.start(worker)
-            cluster.run(lambda r=reduction: r.over, 5.0)  # type: ignore[misc]
-            reduction.check()
+            cluster.run_collectives([ones(70, 1)], [worker], 5.0)
             epochs.append(worker.membership.epoch)
     assert epochs == [255, 0, 1] * 3
 
@@ -182,12 +146,12 @@ def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joine
     make: Callable[..., Cluster], epochs: int
 ) -> None:
     cluster = make()
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     cluster.run_for(0.01)  # all have spoken
     for rank, worker in enumerate(workers):
         ones(100 + rank // 2, 3).start(worker)
     workers[0].host.paused = True  # what would have told it is lost
-    run_until_failed(cluster, workers[1:], NOTICED_S)
+    cluster.run_until_failed(workers[1:], NOTICED_S)
     for _ in range(epochs):
         again = cluster.new_worker("job", 1, 3)
         cluster.run_for(0.1)
@@ -195,9 +159,8 @@ def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joine
         if epochs > 1:
             job.fail(Failure(reason="lost", ranks=[1]))
     assert again.error is None
-    workers[0].host.paused = False
-    workers[0].host.serve()
-    (error,) = run_until_failed(cluster, workers[:1], NOTICED_S)
+    wake(workers[0])
+    (error,) = cluster.run_until_failed(workers[:1], NOTICED_S)
     if epochs < 9:
         assert isinstance(error, MismatchError)
         assert "rank 2" in str(error)
@@ -208,14 +171,13 @@ def test_why_a_job_failed_is_told_to_a_rank_that_was_away_when_others_have_joine
 def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callable[..., Cluster]) -> None:
     """It was paused during the restart, and missed the message about it."""
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     ones(10, 2).start(workers[0])
     workers[0].host.paused = True
     new = cluster.new_worker("job", 1, 2)
     cluster.run_for(0.5)
-    workers[0].host.paused = False
-    workers[0].host.serve()
-    (error,) = run_until_failed(cluster, workers[:1], NOTICED_S)
+    wake(workers[0])
+    (error,) = cluster.run_until_failed(workers[:1], NOTICED_S)
     assert isinstance(error, JobRestartedError)
     assert "rank 1 joined again: connect anew" in str(error)
     assert new.error is None
@@ -223,10 +185,10 @@ def test_a_worker_of_an_epoch_that_is_over_is_told_to_connect_again(make: Callab
 
 def test_a_restarted_parameter_server_has_no_members(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     ones(10, 2).start(workers[0])
     cluster.world.server.jobs.clear()
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, JobRestartedError)
         assert "parameter server" in str(error)
 
@@ -234,11 +196,11 @@ def test_a_restarted_parameter_server_has_no_members(make: Callable[..., Cluster
 def test_a_parameter_server_may_be_restarted_at_the_same_epoch(make: Callable[..., Cluster]) -> None:
     """Its job has the ranks that asked it to join, and numbers that begin elsewhere."""
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     (job,) = cluster.world.server.jobs.values()
     job.sums = SumStore(job.lanes, job.fan_in, (job.sums.oldest_seq + (1 << 30)) & SEQ_MASK, job.contribution_bits)
     ones(10, 2).start(workers[0])
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, JobRestartedError)
         assert "parameter server" in str(error)
 
@@ -247,20 +209,9 @@ def test_a_worker_that_restarts_while_the_job_is_admitted_costs_an_epoch(make: C
     """The job is being installed on the switch when a dead rank is started again."""
     cluster = make()
     workers = cluster.start_job(3)
-
-    def job() -> Job | None:
-        return next(iter(cluster.world.server.jobs.values()), None)
-
-    cluster.run(lambda: (j := job()) is not None and j.state is State.ADMITTING)
-    again = cluster.new_worker("job", 1, 3)
-    survivors = [workers[0], again, workers[2]]
-    cluster.jobs = [survivors]
-    cluster.run_until_joined(survivors)
-    reduction = ones(130, 3)
-    for worker in survivors:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 5.0)
-    reduction.check()
+    cluster.run_until_admitting()
+    survivors = cluster.rejoined([workers[0], cluster.new_worker("job", 1, 3), workers[2]])
+    cluster.run_collectives([ones(130, 3)], survivors, 5.0)
 
 
 # --- workers that leave -----------------------------------------------------------------------------------------------
@@ -268,35 +219,24 @@ def test_a_worker_that_restarts_while_the_job_is_admitted_costs_an_epoch(make: C
 
 def test_a_job_ends_when_all_have_left_and_its_name_can_be_used_again(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     number = workers[0].membership.job
     for worker in workers:
-        worker.worker.leave(cluster.clock.now_us)
-        worker.host.serve()
+        worker.leave()
     cluster.run(lambda: cluster.world.server.jobs[number].state is State.ENDED, 1.0)
-    again = [cluster.new_worker("job", rank, 2) for rank in (0, 1)]
-    cluster.jobs = [again]
-    cluster.run_until_joined(again)
-    reduction = ones(5, 2)
-    for worker in again:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 1.0)
-    reduction.check()
+    cluster.run_collectives([ones(5, 2)], cluster.restarted_job(2), 1.0)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_a_rank_that_waits_for_a_worker_that_left_is_told(make: Callable[..., Cluster], loss: float) -> None:
     cluster = make(loss=loss)
-    workers = joined(cluster, 3)
-    first, second = ones(70, 3), ones(70, 3)
-    for worker in workers:
-        first.start(worker)
-    cluster.run(lambda: first.over, 5.0)
-    workers[1].worker.leave(cluster.clock.now_us)
-    workers[1].host.serve()
+    workers = cluster.joined_job(3)
+    second = ones(70, 3)
+    cluster.run_collectives([ones(70, 3)], workers, 5.0)
+    workers[1].leave()
     second.start(workers[0])
     second.start(workers[2])
-    for error in run_until_failed(cluster, [workers[0], workers[2]], NOTICED_S):
+    for error in cluster.run_until_failed([workers[0], workers[2]], NOTICED_S):
         assert isinstance(error, WorkerLostError)
         assert error.ranks == (1,)
         assert "left the job" in str(error)
@@ -306,7 +246,7 @@ def test_a_rank_that_waits_for_a_worker_that_left_is_told(make: Callable[..., Cl
 def test_a_worker_that_leaves_when_it_has_everything_harms_nobody(make: Callable[..., Cluster], seed: int) -> None:
     """The others may still wait for results of sums to which it has contributed. (10 % loss: they often do.)"""
     cluster = make(loss=0.1, seed=seed)
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     reductions = [ones(700, 3) for _ in range(4)]
     for worker in workers:
         for reduction in reductions:
@@ -314,17 +254,14 @@ def test_a_worker_that_leaves_when_it_has_everything_harms_nobody(make: Callable
 
         def leave(worker: SimWorker = worker) -> None:
             if all(worker.membership.rank in r.outcomes for r in reductions):
-                worker.worker.leave(cluster.clock.now_us)
-                worker.host.serve()
+                worker.leave()
 
         def leave_soon(_: object, leave: Callable[[], None] = leave) -> None:
             cluster.clock.at(cluster.clock.now_us + 1, leave)
 
         for reduction in reductions:
             reduction.sums[worker.membership.rank].future.add_done_callback(leave_soon)
-    cluster.run(lambda: all(r.over for r in reductions), 5.0)
-    for reduction in reductions:
-        reduction.check()
+    cluster.finish_collectives(reductions, 5.0)
 
 
 # --- the parameter server is gone
@@ -333,9 +270,9 @@ def test_a_worker_that_leaves_when_it_has_everything_harms_nobody(make: Callable
 
 def test_a_silent_parameter_server_is_named(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(server_timeout_us=1 * SECOND_US))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     cluster.world.server_host.paused = True
-    for error in run_until_failed(cluster, workers, 1.0 + NOTICED_S):
+    for error in cluster.run_until_failed(workers, 1.0 + NOTICED_S):
         assert isinstance(error, ParameterServerLostError)
         assert "10.0.255.1:21313 has not answered for 1." in str(error)
 
@@ -343,22 +280,17 @@ def test_a_silent_parameter_server_is_named(make: Callable[..., Cluster]) -> Non
 def test_sums_go_on_while_the_parameter_server_is_silent(make: Callable[..., Cluster]) -> None:
     """The switch alone is enough as long as nothing is lost."""
     cluster = make(limits=WorkerLimits(server_timeout_us=10 * SECOND_US))
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     cluster.world.server_host.paused = True
     reductions = [ones(500, 3) for _ in range(3)]
-    for worker in workers:
-        for reduction in reductions:
-            reduction.start(worker)
-    cluster.run(lambda: all(r.over for r in reductions), 1.0)
-    for reduction in reductions:
-        reduction.check()
+    cluster.run_collectives(reductions, workers, 1.0)
 
 
 def test_joining_without_a_parameter_server_fails_with_its_address(make: Callable[..., Cluster]) -> None:
     cluster = make()
     cluster.world.server_host.paused = True
     workers = cluster.start_job(2)
-    for error in run_until_failed(cluster, workers, 31.0):
+    for error in cluster.run_until_failed(workers, 31.0):
         assert isinstance(error, ParameterServerLostError)
         assert "no parameter server answers at 10.0.255.1:21313 after 30.0 s" in str(error)
 
@@ -367,7 +299,7 @@ def test_ranks_that_do_not_join_are_named(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = cluster.start_job(4)
     workers[1].host.paused = workers[2].host.paused = True
-    for error in run_until_failed(cluster, [workers[0], workers[3]], 31.0):
+    for error in cluster.run_until_failed([workers[0], workers[3]], 31.0):
         assert "these ranks have not joined: 1, 2" in str(error)
 
 
@@ -377,7 +309,7 @@ def test_why_a_job_is_refused_is_told_to_all(make: Callable[..., Cluster], monke
         cluster.world, "_install", lambda job: cluster.world.server.on_refused(job, "its tables are full")
     )
     workers = cluster.start_job(3)
-    for error in run_until_failed(cluster, workers, 31.0):
+    for error in cluster.run_until_failed(workers, 31.0):
         assert isinstance(error, RefusedError)
         assert str(error) == "job 'job': after 30.0 s: the switch cannot take the job: its tables are full"
 
@@ -387,7 +319,7 @@ def test_a_control_plane_that_does_not_answer_is_named(
 ) -> None:
     cluster = make()
     monkeypatch.setattr(cluster.world, "_install", lambda job: None)
-    for error in run_until_failed(cluster, cluster.start_job(2), 31.0):
+    for error in cluster.run_until_failed(cluster.start_job(2), 31.0):
         assert str(error) == "job 'job': all ranks are here, but after 30.0 s no switch knows the job"
 
 
@@ -398,11 +330,7 @@ def test_a_job_that_is_refused_is_tried_again(make: Callable[..., Cluster], monk
     cluster.run_for(2.0)
     monkeypatch.undo()
     cluster.run_until_joined(workers)
-    reduction = ones(100, 3)
-    for worker in workers:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 1.0)
-    reduction.check()
+    cluster.run_collectives([ones(100, 3)], workers, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -417,10 +345,10 @@ def test_another_job_under_a_name_in_use_is_refused(
     make: Callable[..., Cluster], options: dict[str, object], why: str
 ) -> None:
     cluster = make()
-    joined(cluster, 2)
+    cluster.joined_job(2)
     cluster.world.add_worker(5, 3)
     stranger = cluster.new_worker("job", 0, **{"size": 2, **options}, network=0)  # type: ignore[arg-type]
-    (error,) = run_until_failed(cluster, [stranger], NOTICED_S)
+    (error,) = cluster.run_until_failed([stranger], NOTICED_S)
     assert "the parameter server refuses" in str(error)
     assert why in str(error)
 
@@ -434,10 +362,10 @@ SIZES = [(100, 200), (64, 65), (65, 66), (1, 2), (1024, 2048), (16_384, 16_385),
 @pytest.mark.parametrize(("one", "other"), SIZES)
 def test_ranks_with_different_sizes_are_told(make: Callable[..., Cluster], one: int, other: int, loss: float) -> None:
     cluster = make(loss=loss)
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     for worker, values in zip(workers, (one, other, one), strict=True):
         ones(values, 3).start(worker)
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, MismatchError)
         assert f"{one} values for rank" in str(error) or f"and {one} for rank" in str(error)
         assert f"{other} values for rank 1" in str(error) or f"and {other} for rank 1" in str(error)
@@ -446,11 +374,11 @@ def test_ranks_with_different_sizes_are_told(make: Callable[..., Cluster], one: 
 
 def test_ranks_that_sum_in_another_order_are_told(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     for worker, sizes in zip(workers, ((100, 300), (300, 100)), strict=True):
         for values in sizes:
             ones(values, 2).start(worker)
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, MismatchError)
 
 
@@ -460,11 +388,11 @@ def test_a_size_that_happens_to_look_right_is_found_out_one_operation_later(make
 
     values = next(v for v in range(200, 1_000_000, 64) if tag_of(0, v) == tag_of(0, 100))
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     for worker, size in zip(workers, (100, values), strict=True):
         ones(size, 2).start(worker)
         ones(50, 2).start(worker)
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, MismatchError)
 
 
@@ -472,17 +400,11 @@ def test_a_size_that_happens_to_look_right_is_found_out_one_operation_later(make
 def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Cluster], loss: float) -> None:
     """One predicts the scale, the other one waits for it: both waited, until their time was up."""
     cluster = make(loss=loss)
-    workers = joined(cluster, 3)
-    first = ones(100, 3)
-    first.key = "tensor"
-    for worker in workers:
-        first.start(worker)
-    cluster.run(lambda: first.over, 5.0)
+    workers = cluster.joined_job(3)
+    cluster.run_collectives([ones(100, 3, key="tensor")], workers, 5.0)
     for worker, key in zip(workers, ("tensor", "tensor", None), strict=True):
-        again = ones(100, 3)
-        again.key = key
-        again.start(worker)
-    for error in run_until_failed(cluster, workers, 5.0 if loss else NOTICED_S):
+        ones(100, 3, key=key).start(worker)
+    for error in cluster.run_until_failed(workers, 5.0 if loss else NOTICED_S):
         assert isinstance(error, MismatchError)
         assert "for rank 2 it has none, or a new one" in str(error)
         assert "with the same sizes, keys and scales, in the same order" in str(error)
@@ -492,16 +414,13 @@ def test_ranks_that_give_a_tensor_another_key_are_told(make: Callable[..., Clust
 def test_ranks_that_exchange_two_tensors_of_one_size_are_told(make: Callable[..., Cluster], levels: int) -> None:
     """Each has predicted the same scale for both: the sums looked right, and were those of different tensors."""
     cluster = make(levels=levels)
-    workers = joined(cluster, 2)
-    for rank_order in (("weight", "bias"), ("weight", "bias")), (("weight", "bias"), ("bias", "weight")):
-        reductions = [ones(100, 2) for _ in range(2)]
-        for worker, order in zip(workers, rank_order, strict=True):
-            for reduction, key in zip(reductions, order, strict=True):
-                reduction.key = ("layer", 1, key)
-                reduction.start(worker)
-        if rank_order[0] == rank_order[1]:
-            cluster.run(lambda r=reductions: all(each.over for each in r), 5.0)  # type: ignore[misc]
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    workers = cluster.joined_job(2)
+    weight, bias = ("layer", 1, "weight"), ("layer", 1, "bias")
+    cluster.run_collectives([ones(100, 2, key=key) for key in (weight, bias)], workers, 5.0)
+    for worker, keys in zip(workers, ((weight, bias), (bias, weight)), strict=True):
+        for key in keys:
+            ones(100, 2, key=key).start(worker)
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, MismatchError)
         assert "operation 2 has another key or scale for rank" in str(error)
 
@@ -510,10 +429,10 @@ def test_ranks_that_exchange_two_tensors_of_one_size_are_told(make: Callable[...
 def test_ranks_that_multiply_a_sum_by_different_numbers_are_told(make: Callable[..., Cluster], key: str | None) -> None:
     """One would have the mean, and the other one the sum."""
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     for worker, scale in zip(workers, (0.5, 1.0), strict=True):
         worker.contribute(worker.begin(100, key, scale=scale), [np.ones(100, np.float32)], 1 << worker.membership.rank)
-    for error in run_until_failed(cluster, workers, NOTICED_S):
+    for error in cluster.run_until_failed(workers, NOTICED_S):
         assert isinstance(error, MismatchError)
 
 
@@ -536,21 +455,15 @@ def test_ranks_that_contributed_nan_or_infinity_are_named_on_every_rank(
     make: Callable[..., Cluster], value: float, loss: float, key: str | None
 ) -> None:
     cluster = make(loss=loss)
-    workers = joined(cluster, 4)
-    good = ones(20_000, 4)
-    good.key = key
-    bad = ones(20_000, 4)
-    bad.key = key
+    workers = cluster.joined_job(4)
+    good, bad = ones(20_000, 4, key=key), ones(20_000, 4, key=key)
     bad.parts[1][0][17_000] = value
     bad.parts[3][0][19_999] = value
-    for worker in workers:
-        good.start(worker)
-    cluster.run(lambda: good.over, 5.0)
-    good.check()
+    cluster.run_collectives([good], workers, 5.0)
     for worker in workers:
         bad.start(worker)
         ones(3000, 4).start(worker)  # is under way when the connection fails
-    for error in run_until_failed(cluster, workers, 5.0):
+    for error in cluster.run_until_failed(workers, 5.0):
         assert isinstance(error, NonFiniteError)
         assert error.ranks == (1, 3)
         assert "operation 1: ranks 1, 3 contributed NaN or infinity between values 16384 and 19999" in str(error)
@@ -560,7 +473,7 @@ def test_ranks_that_contributed_nan_or_infinity_are_named_on_every_rank(
 def test_nan_in_a_helpers_packets_is_blamed_on_the_shards_rank(make: Callable[..., Cluster]) -> None:
     """A helper sends several contributions together; those that are sound are not blamed."""
     cluster = make()
-    workers = joined(cluster, 3, micro_batches=4, help_grade=HelpGrade.STEAL)
+    workers = cluster.joined_job(3, micro_batches=4, help_grade=HelpGrade.STEAL)
     reduction = ones(300, 3, micro_batches=4)
     reduction.parts[2][3][7] = np.nan
     for worker in workers:
@@ -575,7 +488,7 @@ def test_nan_in_a_helpers_packets_is_blamed_on_the_shards_rank(make: Callable[..
         sum(member.bit(rank, m) for rank, m in ((1, 2), (1, 3), (2, 2), (2, 3))),
         on_behalf=True,
     )
-    for error in run_until_failed(cluster, workers, 1.0):
+    for error in cluster.run_until_failed(workers, 1.0):
         assert isinstance(error, NonFiniteError)
         assert error.ranks == (2,)
 
@@ -586,11 +499,11 @@ def test_nan_in_a_helpers_packets_is_blamed_on_the_shards_rank(make: Callable[..
 def test_an_operation_without_progress_times_out_and_names_missing_ranks(make: Callable[..., Cluster]) -> None:
     """The missing rank lives, and does not contribute: its program is stuck."""
     cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US))
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     reduction = ones(200, 4)
     for rank in (0, 2):
         reduction.start(workers[rank])
-    for error in run_until_failed(cluster, [workers[0], workers[2]], 3.0 + NOTICED_S):
+    for error in cluster.run_until_failed([workers[0], workers[2]], 3.0 + NOTICED_S):
         assert isinstance(error, OperationTimeoutError)
         assert error.ranks == (1, 3)
         assert "operation 0 made no progress for 3.0 s, waiting for contributions of ranks 1, 3" in str(error)
@@ -599,12 +512,12 @@ def test_an_operation_without_progress_times_out_and_names_missing_ranks(make: C
 def test_a_switch_that_stays_away_ends_in_a_time_out(make: Callable[..., Cluster]) -> None:
     """Nothing comes back at all, from the parameter server either: it is behind the switch."""
     cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US, server_timeout_us=60 * SECOND_US))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     reduction = ones(200, 2)
     cluster.world.root.switch.up = False
     for worker in workers:
         reduction.start(worker)
-    for error in run_until_failed(cluster, workers, 3.0 + REPORTED_S + NOTICED_S):
+    for error in cluster.run_until_failed(workers, 3.0 + REPORTED_S + NOTICED_S):
         assert isinstance(error, OperationTimeoutError)
         assert error.ranks is None
         assert "waiting for unknown contributions" in str(error)
@@ -612,7 +525,7 @@ def test_a_switch_that_stays_away_ends_in_a_time_out(make: Callable[..., Cluster
 
 def test_a_request_without_an_answer_ends(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
-    (worker,) = joined(cluster, 1)
+    (worker,) = cluster.joined_job(1)
     cluster.world.server_host.paused = True
     answer = worker.job_stats()
     cluster.run(answer.done, 6.0)

@@ -1,49 +1,23 @@
 """What only a worker can notice, NaN and a time-out, is told to every rank, in the same words. (protocol section 7.4)"""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, ones
 
-from sa_atp.lab.simulator.network import Link, LinkSettings
-from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.protocol.job.errors import NonFiniteError, OperationTimeoutError, TransportError, WorkerLostError
+from sa_atp.lab.simulator.network import Link
+from sa_atp.protocol.job.errors import NonFiniteError, OperationTimeoutError, WorkerLostError
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.packets.frames import datagram
 from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.switches.embedded.pipeline import Pipeline
 
 NOTICED_S = 1.0  # signs of life are 0.2 s apart, and may be lost
 REPORTED_S = 5.0  # a worker that gives up waits so long for the parameter server to tell everybody
 SHORT = WorkerLimits(operation_timeout_us=3 * SECOND_US)
-
-
-@pytest.fixture
-def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(*, levels: int = 1, loss: float = 0.0, **options: object) -> Cluster:
-        switches = pipelines[:1] if levels == 1 else pipelines
-        return Cluster(switches, links=LinkSettings(loss=loss), **options)  # type: ignore[arg-type]
-
-    return made
-
-
-def ones(values: int, ranks: int) -> Reduction:
-    return Reduction([[np.full(values, 1.0 + rank, np.float32)] for rank in range(ranks)])
-
-
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
-
-
-def run_until_failed(cluster: Cluster, workers: Sequence[SimWorker], seconds: float) -> list[TransportError]:
-    cluster.run(lambda: all(w.error is not None for w in workers), seconds)
-    return [w.error for w in workers if w.error is not None]
 
 
 def keep_results_from(link: Link) -> None:
@@ -62,13 +36,13 @@ def keep_results_from(link: Link) -> None:
 def test_nan_is_told_to_a_rank_that_missed_it(make: Callable[..., Cluster], loss: float, seed: int) -> None:
     """With these seeds the others know before the parameter server does, and one rank has to be told."""
     cluster = make(levels=2, loss=loss, seed=seed)
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     reductions = [ones(300, 4) for _ in range(3)]
     reductions[2].parts[1][0][170] = np.nan
     for reduction in reductions:
         for worker in workers:
             reduction.start(worker)
-    for error in run_until_failed(cluster, workers, 3.0):
+    for error in cluster.run_until_failed(workers, 3.0):
         assert isinstance(error, NonFiniteError)
         assert str(error) == "operation 2: rank 1 contributed NaN or infinity between values 0 and 299"
 
@@ -77,26 +51,26 @@ def test_nan_is_told_to_a_rank_that_missed_it(make: Callable[..., Cluster], loss
 def test_all_ranks_name_the_same_place(make: Callable[..., Cluster], seed: int) -> None:
     """Several chunks have infinity in them, and ranks see their scales in another order."""
     cluster = make(loss=0.1, seed=seed)
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     reduction = ones(10 * CHUNK_VALUES, 3)
     for chunk in range(0, 10, 3):  # each in another fragment
         reduction.parts[chunk % 3][0][chunk * CHUNK_VALUES] = np.inf
     for worker in workers:
         reduction.start(worker)
-    errors = run_until_failed(cluster, workers, 3.0)
+    errors = cluster.run_until_failed(workers, 3.0)
     assert all(isinstance(error, NonFiniteError) for error in errors)
     assert len({str(error) for error in errors}) == 1
 
 
 def test_nan_ends_a_rank_whose_parameter_server_is_silent(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     reduction = ones(300, 2)
     reduction.parts[1][0][0] = np.nan
     cluster.world.server_host.paused = True
     for worker in workers:
         reduction.start(worker)
-    for error in run_until_failed(cluster, workers, REPORTED_S + NOTICED_S):
+    for error in cluster.run_until_failed(workers, REPORTED_S + NOTICED_S):
         assert isinstance(error, NonFiniteError)
         assert error.ranks == (1,)
 
@@ -104,23 +78,23 @@ def test_nan_ends_a_rank_whose_parameter_server_is_silent(make: Callable[..., Cl
 def test_a_time_out_is_told_to_every_rank(make: Callable[..., Cluster]) -> None:
     """Also to the ranks at fault, which would find the others lost."""
     cluster = make(limits=SHORT)
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     reduction = ones(200, 4)
     for rank in (0, 2):
         reduction.start(workers[rank])
-    messages = {str(error) for error in run_until_failed(cluster, workers, 3.0 + NOTICED_S)}
+    messages = {str(error) for error in cluster.run_until_failed(workers, 3.0 + NOTICED_S)}
     assert messages == {"operation 0 made no progress for 3.0 s, waiting for contributions of ranks 1, 3"}
 
 
 def test_a_rank_that_has_the_sum_is_not_blamed_by_one_that_lacks_it(make: Callable[..., Cluster]) -> None:
     """No result reaches rank 2. The switch, when probed, holds only that rank's late copy of a fragment."""
     cluster = make(limits=SHORT, settings=ServerSettings(slots=1, slots_per_job=1))
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     keep_results_from(cluster.world.root.switch.ports[3])
     reduction = ones(200, 3)
     for worker in workers:
         reduction.start(worker)
-    for error in run_until_failed(cluster, workers, 3.0 + NOTICED_S):
+    for error in cluster.run_until_failed(workers, 3.0 + NOTICED_S):
         assert isinstance(error, OperationTimeoutError)
         assert error.ranks == ()
         assert "though every rank has contributed: packets are lost on the way" in str(error)
@@ -135,7 +109,7 @@ def test_a_silent_rank_that_alone_has_a_sum_is_lost_to_the_rank_that_waits(
     Rank 2 hears of it as soon as they count as lost, and does not wait for its own time-out.
     """
     cluster = make(limits=limits, settings=ServerSettings(dead_after_us=min(10, int(seconds) - 2) * SECOND_US))
-    workers = joined(cluster, 3)
+    workers = cluster.joined_job(3)
     world = cluster.world
     reduction = ones(200, 3)
     for worker in workers:
@@ -151,7 +125,7 @@ def test_a_silent_rank_that_alone_has_a_sum_is_lost_to_the_rank_that_waits(
     cluster.run_for(0.1)
     for worker in workers[:2]:
         worker.host.paused = True
-    cluster.run(lambda: workers[2].error is not None, seconds)
+    cluster.run_until_failed([workers[2]], seconds)
     lost = workers[2].error
     assert isinstance(lost, WorkerLostError)
     assert lost.ranks == (0, 1)

@@ -4,11 +4,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from itertools import count
 
-import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, Reduction, ones
 
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.protocol.job.errors import WorkerLostError
@@ -16,29 +14,8 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.switches.embedded.pipeline import Pipeline
 
 ONE_SLOT = ServerSettings(slots=1, slots_per_job=1)
-
-
-@pytest.fixture
-def make(pipelines: list[Pipeline]) -> Callable[..., Cluster]:
-    def made(levels: int = 1, seed: int = 1, **options: object) -> Cluster:
-        links = {name: options.pop(name) for name in ("loss", "delay_us") if name in options}
-        switches = pipelines[:1] if levels == 1 else pipelines
-        return Cluster(switches, seed=seed, links=LinkSettings(**links), **options)  # type: ignore[arg-type]
-
-    return made
-
-
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
-
-
-def ones(values: int, ranks: int) -> Reduction:
-    return Reduction([[np.full(values, 1.0 + rank, np.float32)] for rank in range(ranks)])
 
 
 # --- results that were missed -----------------------------------------------------------------------------------------
@@ -51,13 +28,9 @@ def test_a_missed_result_is_asked_for_until_it_comes(make: Callable[..., Cluster
     """Every third packet is lost, and there is one slot, so that the late rank's copies claim it anew: only the
     parameter server, over up to twelve hops, can help.
     """
-    cluster = make(levels, seed, loss=0.3, settings=ONE_SLOT)
-    workers = joined(cluster, 2)
-    reduction = ones(200, 2)
-    for worker in workers:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 20.0)
-    reduction.check()
+    cluster = make(levels=levels, seed=seed, loss=0.3, settings=ONE_SLOT)
+    workers = cluster.joined_job(2)
+    cluster.run_collectives([ones(200, 2)], workers, 20.0)
 
 
 def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[int], bool]) -> tuple[int, int]:
@@ -66,8 +39,7 @@ def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[in
     Args: is_lost: whether a packet with lanes that comes down to it is lost, by its number from 1 on.
     Returns: how long it takes until all have the sum, in microseconds; how many results the last one has fetched.
     """
-    workers = cluster.start_job(3, help_grade=HelpGrade.STEAL)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(3, help_grade=HelpGrade.STEAL)
     came = count(1)
     down = cluster.world.links_of[worker_ip(2)][1]
     deliver = down.deliver
@@ -77,15 +49,14 @@ def sum_without_the_last(cluster: Cluster, fragments: int, is_lost: Callable[[in
             deliver(frame)
 
     down.deliver = lose_some
-    reduction = Reduction([[np.full(64 * fragments, 1.0 + rank, np.float32)] for rank in range(3)])
+    reduction = ones(64 * fragments, 3)
     for worker in workers:
         reduction.begin(worker)
     began_us = cluster.clock.now_us
     for worker in workers[:2]:
         reduction.contribute(worker)
     reduction.contribute(workers[0], rank=2)
-    cluster.run(lambda: reduction.over, 2.0)
-    reduction.check()
+    cluster.finish_collectives([reduction], 2.0)
     assert next(came) > fragments
     return cluster.clock.now_us - began_us, workers[2].worker.stats.results_fetched
 
@@ -97,7 +68,7 @@ def test_a_rank_without_contributions_does_not_wait_long_for_missed_results(
     """Nothing of its own is in flight, so no answer tells it what is lost; it is in everybody's way if it takes the sum
     much later than the others.
     """
-    took_us, fetched = sum_without_the_last(make(levels), 40, lambda n: n == 5)
+    took_us, fetched = sum_without_the_last(make(levels=levels), 40, lambda n: n == 5)
     assert took_us < 50_000
     assert 0 < fetched <= 4, "what it has need not come again"
 
@@ -112,13 +83,9 @@ def test_scattered_losses_are_asked_for_together(make: Callable[..., Cluster]) -
 def test_sums_are_forgotten_though_the_parameter_server_is_far_away(make: Callable[..., Cluster]) -> None:
     """A round trip takes longer than the time between two signs of life."""
     cluster = make(delay_us=60_000)
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     for _ in range(5):
-        reduction = ones(200, 2)
-        for worker in workers:
-            reduction.start(worker)
-        cluster.run(lambda r=reduction: r.over, 5.0)  # type: ignore[misc]
-        reduction.check()
+        cluster.run_collectives([ones(200, 2)], workers, 5.0)
     assert all(worker.worker._fetching._kept for worker in workers)  # others may have missed a result
     cluster.run_for(2.0)
     assert not any(worker.worker._fetching._kept for worker in workers)
@@ -140,7 +107,7 @@ def close(worker: SimWorker) -> "Future[None]":
 def test_a_closing_rank_stays_for_ranks_that_missed_a_result(make: Callable[..., Cluster], seed: int) -> None:
     """Every rank closes when it has its last sum."""
     cluster = make(levels=2, seed=seed, loss=0.1)
-    workers = joined(cluster, 4)
+    workers = cluster.joined_job(4)
     reductions = [ones(700, 4) for _ in range(3)]
     closed: list[Future[None]] = []
 
@@ -169,7 +136,7 @@ def ahead_of_rank_1(cluster: Cluster, workers: list[SimWorker]) -> Reduction:
 
 def test_a_closing_rank_goes_when_all_ranks_have_its_sums(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     reduction = ahead_of_rank_1(cluster, workers)
     cluster.world.server.jobs[workers[0].membership.job].sums.clear()  # it has missed all of it
     gone = close(workers[0])
@@ -182,7 +149,7 @@ def test_a_closing_rank_goes_when_all_ranks_have_its_sums(make: Callable[..., Cl
 
 def test_a_closing_rank_waits_for_a_rank_behind_for_a_bounded_time(make: Callable[..., Cluster]) -> None:
     cluster = make(limits=WorkerLimits(operation_timeout_us=3 * SECOND_US))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     ahead_of_rank_1(cluster, workers)
     gone = close(workers[0])
     cluster.run(gone.done, 3.1)
@@ -191,11 +158,8 @@ def test_a_closing_rank_waits_for_a_rank_behind_for_a_bounded_time(make: Callabl
 
 def test_closing_all_at_once_takes_a_round_trip(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 3)
-    reduction = ones(200, 3)
-    for worker in workers:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 1.0)
+    workers = cluster.joined_job(3)
+    cluster.run_collectives([ones(200, 3)], workers, 1.0)
     gone = [close(worker) for worker in workers]
     cluster.run(lambda: all(future.done() for future in gone), 0.001)
     assert cluster.world.server.jobs[workers[0].membership.job].state is State.ENDED
@@ -203,7 +167,7 @@ def test_closing_all_at_once_takes_a_round_trip(make: Callable[..., Cluster]) ->
 
 def test_closing_does_not_wait_for_a_silent_parameter_server(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     cluster.world.server_host.paused = True
     cluster.run(close(workers[0]).done, 2.1)
 
@@ -211,7 +175,7 @@ def test_closing_does_not_wait_for_a_silent_parameter_server(make: Callable[...,
 def test_closing_ends_when_the_job_fails(make: Callable[..., Cluster]) -> None:
     """The rank that is behind has died."""
     cluster = make(settings=ServerSettings(dead_after_us=2 * SECOND_US))
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     ahead_of_rank_1(cluster, workers)
     workers[1].host.paused = True
     gone = close(workers[0])

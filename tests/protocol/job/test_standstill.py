@@ -1,10 +1,10 @@
 """Who did not run finds its own timer late, and blames nobody for what it could not hear. (protocol section 11)"""
 
 import re
+from collections.abc import Callable
 
-import numpy as np
 import pytest
-from helpers.cluster import SECOND_US, Cluster, Reduction
+from helpers.cluster import SECOND_US, Cluster, Reduction, ones
 
 from sa_atp.lab.simulator.nodes import SimHost
 from sa_atp.lab.simulator.sim_worker import SimWorker
@@ -14,20 +14,13 @@ from sa_atp.protocol.job.standstill import LATE_US, stood_still_us
 from sa_atp.protocol.rank.events import WorkerLimits
 from sa_atp.protocol.server.job import State
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.switches.embedded.pipeline import Pipeline
 
 FOREVER_US = 1 << 40
 
 
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
-
-
 def begin(workers: list[SimWorker], ranks: list[int]) -> Reduction:
     """A sum to which some ranks have contributed."""
-    reduction = Reduction([[np.full(200, 1.0 + rank, np.float32)] for rank in range(len(workers))])
+    reduction = ones(200, len(workers))
     for worker in workers:
         (reduction.start if worker.membership.rank in ranks else reduction.begin)(worker)
     return reduction
@@ -44,23 +37,22 @@ def test_a_timer_is_late_or_it_is_not() -> None:
     assert stood_still_us(5, 5 + LATE_US) == LATE_US
 
 
-def test_a_rank_that_stood_still_does_not_blame_the_server(pipelines: list[Pipeline]) -> None:
+def test_a_rank_that_stood_still_does_not_blame_the_server(make: Callable[..., Cluster]) -> None:
     """The others wait for it, and the sum is done when it goes on."""
-    cluster = Cluster(pipelines[:1], settings=ServerSettings(dead_after_us=60 * SECOND_US))
-    workers = joined(cluster, 2)
+    cluster = make(settings=ServerSettings(dead_after_us=60 * SECOND_US))
+    workers = cluster.joined_job(2)
     reduction = begin(workers, [0])
     stand_still(cluster, workers[1].host, 13.0)
     reduction.contribute(workers[1])
-    cluster.run(lambda: reduction.over, 5.0)
-    reduction.check()
+    cluster.finish_collectives([reduction], 5.0)
 
 
-def test_a_rank_lost_during_its_standstill_learns_why(pipelines: list[Pipeline]) -> None:
-    cluster = Cluster(pipelines[:1])
-    workers = joined(cluster, 2)
+def test_a_rank_lost_during_its_standstill_learns_why(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    workers = cluster.joined_job(2)
     begin(workers, [0, 1])
     stand_still(cluster, workers[1].host, 13.0)
-    cluster.run(lambda: workers[1].error is not None, 5.0)
+    cluster.run_until_failed([workers[1]], 5.0)
     assert str(workers[0].error) == "lost rank 1: not heard of for 10.0 s"
     assert isinstance(workers[1].error, WorkerLostError)
     said = re.fullmatch(
@@ -70,31 +62,31 @@ def test_a_rank_lost_during_its_standstill_learns_why(pipelines: list[Pipeline])
     assert float(said[1]) == pytest.approx(13.0, abs=0.3)
 
 
-def test_a_server_that_is_gone_as_well_is_found_lost_a_bound_later(pipelines: list[Pipeline]) -> None:
-    cluster = Cluster(pipelines[:1])
-    workers = joined(cluster, 2)
+def test_a_server_that_is_gone_as_well_is_found_lost_a_bound_later(make: Callable[..., Cluster]) -> None:
+    cluster = make()
+    workers = cluster.joined_job(2)
     cluster.world.server_host.paused = True
     stand_still(cluster, workers[1].host, 13.0)
     cluster.run_for(9.0)
     assert [worker.error for worker in workers[1:]] == [None]
-    cluster.run(lambda: workers[1].error is not None, 3.0)
+    cluster.run_until_failed([workers[1]], 3.0)
     assert isinstance(workers[1].error, ParameterServerLostError)
     assert "; this process did not run for 1" in str(workers[1].error)
 
 
-def test_a_server_that_stood_still_does_not_blame_ranks(pipelines: list[Pipeline]) -> None:
-    cluster = Cluster(pipelines[:1], limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
-    workers = joined(cluster, 3)
+def test_a_server_that_stood_still_does_not_blame_ranks(make: Callable[..., Cluster]) -> None:
+    cluster = make(limits=WorkerLimits(server_timeout_us=60 * SECOND_US))
+    workers = cluster.joined_job(3)
     cluster.world.hosts["10.0.0.3"].paused = True  # this one is gone for good
     stand_still(cluster, cluster.world.server_host, 13.0)
     cluster.run_for(5.0)
     assert [worker.error for worker in workers] == [None] * 3
-    cluster.run(lambda: workers[0].error is not None, 7.0)
+    cluster.run_until_failed([workers[0]], 7.0)
     assert str(workers[0].error) == "lost rank 2: not heard of for 10.0 s"
 
 
-def test_a_server_that_stood_still_while_ranks_join_keeps_their_places(pipelines: list[Pipeline]) -> None:
-    cluster = Cluster(pipelines[:1])
+def test_a_server_that_stood_still_while_ranks_join_keeps_their_places(make: Callable[..., Cluster]) -> None:
+    cluster = make()
     (worker,) = cluster.start_job(2)[:1]
     cluster.world.hosts["10.0.0.2"].paused = True
     cluster.run_for(0.5)
@@ -106,14 +98,13 @@ def test_a_server_that_stood_still_while_ranks_join_keeps_their_places(pipelines
     assert worker.error is None
 
 
-def test_the_time_out_of_a_sum_does_not_count_a_standstill(pipelines: list[Pipeline]) -> None:
+def test_the_time_out_of_a_sum_does_not_count_a_standstill(make: Callable[..., Cluster]) -> None:
     """Both ranks stood still, as on a suspended host: neither has had its 3 s."""
-    cluster = Cluster(
-        pipelines[:1],
+    cluster = make(
         settings=ServerSettings(dead_after_us=60 * SECOND_US),
         limits=WorkerLimits(operation_timeout_us=3 * SECOND_US),
     )
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     reduction = begin(workers, [0])
     cluster.run_for(1.0)
     for worker in workers:
@@ -121,8 +112,7 @@ def test_the_time_out_of_a_sum_does_not_count_a_standstill(pipelines: list[Pipel
     cluster.run_for(9.0)
     assert [worker.error for worker in workers] == [None, None]
     reduction.contribute(workers[1])
-    cluster.run(lambda: reduction.over, 2.0)
-    reduction.check()
+    cluster.finish_collectives([reduction], 2.0)
 
 
 def test_a_joining_rank_gets_its_whole_time_after_a_standstill() -> None:

@@ -5,34 +5,16 @@
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import pytest
-from helpers.cluster import Cluster, Reduction
+from helpers.cluster import Cluster, ones, wake
 
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.protocol.job.errors import JobRestartedError, MismatchError, RefusedError
 from sa_atp.protocol.job.membership import GONE_US, OCCUPIED_US, REPEAT_US
-from sa_atp.protocol.server.job import Job, State
-from sa_atp.switches.embedded.pipeline import Pipeline
 
 NOTICED_S = 0.5
 GONE_S, OCCUPIED_S = GONE_US / 1e6, OCCUPIED_US / 1e6
 ELSEWHERE = 3  # the network of hosts on which a rank is started once more
-
-
-@pytest.fixture
-def make(pipeline: Pipeline) -> Callable[..., Cluster]:
-    def made(loss: float = 0.0, seed: int = 1) -> Cluster:
-        return Cluster([pipeline], seed=seed, links=LinkSettings(loss=loss))
-
-    return made
-
-
-def joined(cluster: Cluster, size: int) -> list[SimWorker]:
-    workers = cluster.start_job(size)
-    cluster.run_until_joined(workers)
-    return workers
 
 
 def once_more(cluster: Cluster, rank: int, size: int, network: int = ELSEWHERE) -> SimWorker:
@@ -42,11 +24,7 @@ def once_more(cluster: Cluster, rank: int, size: int, network: int = ELSEWHERE) 
 
 
 def add_up(cluster: Cluster, workers: Sequence[SimWorker]) -> None:
-    reduction = Reduction([[np.full(300, 1.0 + rank, np.float32)] for rank in range(len(workers))])
-    for worker in workers:
-        reduction.start(worker)
-    cluster.run(lambda: reduction.over, 5.0)
-    reduction.check()
+    cluster.run_collectives([ones(300, len(workers))], cluster.rejoined(list(workers)), 5.0)
 
 
 def assert_refused(worker: SimWorker) -> None:
@@ -60,10 +38,10 @@ def assert_refused(worker: SimWorker) -> None:
 
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_a_rank_that_is_there_keeps_its_place(make: Callable[..., Cluster], loss: float) -> None:
-    cluster = make(loss)
-    workers = joined(cluster, 3)
+    cluster = make(loss=loss)
+    workers = cluster.joined_job(3)
     again = once_more(cluster, 1, 3)
-    cluster.run(lambda: again.error is not None, OCCUPIED_S + NOTICED_S)
+    cluster.run_until_failed([again], OCCUPIED_S + NOTICED_S)
     assert_refused(again)
     assert [worker.error for worker in workers] == [None, None, None]
     add_up(cluster, workers)
@@ -75,12 +53,10 @@ def test_the_first_to_ask_has_the_place_before_the_job_runs(make: Callable[..., 
     workers[2].host.paused = True  # is not there yet
     cluster.run_for(0.1)
     more = [once_more(cluster, 1, 3, network) for network in (3, 4)]
-    cluster.run(lambda: all(worker.error is not None for worker in more), OCCUPIED_S + NOTICED_S)
+    cluster.run_until_failed(more, OCCUPIED_S + NOTICED_S)
     for worker in more:
         assert_refused(worker)
-    workers[2].host.paused = False
-    workers[2].host.serve()
-    cluster.run_until_joined(workers)
+    wake(workers[2])
     add_up(cluster, workers)
 
 
@@ -88,10 +64,10 @@ def test_a_rank_whose_time_is_up_first_is_told_the_same(
     make: Callable[..., Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make()
-    joined(cluster, 3)
+    cluster.joined_job(3)
     monkeypatch.setattr("sa_atp.lab.simulator.sim_worker.JOIN_TIMEOUT_US", 1_000_000)
     again = once_more(cluster, 1, 3)
-    cluster.run(lambda: again.error is not None, 1.0 + NOTICED_S)
+    cluster.run_until_failed([again], 1.0 + NOTICED_S)
     assert_refused(again)
 
 
@@ -104,28 +80,26 @@ def test_a_rank_whose_time_is_up_first_is_told_the_same(
 def test_a_rank_that_is_gone_gives_its_place_to_the_one_that_starts_again(
     make: Callable[..., Cluster], dead_s: float, loss: float
 ) -> None:
-    cluster = make(loss)
-    workers = joined(cluster, 3)
+    cluster = make(loss=loss)
+    workers = cluster.joined_job(3)
     workers[1].host.paused = True
     cluster.run_for(dead_s)
     again = once_more(cluster, 1, 3)
     others = [workers[0], workers[2]]
-    cluster.run(lambda: all(worker.error is not None for worker in others), max(GONE_S - dead_s, 0) + 2 * NOTICED_S)
+    cluster.run_until_failed(others, max(GONE_S - dead_s, 0) + 2 * NOTICED_S)
     assert all(isinstance(worker.error, JobRestartedError) for worker in others)
     members = [cluster.new_worker("job", 0, 3), again, cluster.new_worker("job", 2, 3)]
-    cluster.run_until_joined(members)
     add_up(cluster, members)
 
 
 def test_a_rank_that_dies_while_another_asks_for_its_place_gives_it(make: Callable[..., Cluster]) -> None:
     cluster = make()
-    workers = joined(cluster, 2)
+    workers = cluster.joined_job(2)
     again = once_more(cluster, 1, 2)
     cluster.run_for(OCCUPIED_S - GONE_S - 2 * REPEAT_US / 1e6)
     workers[1].host.paused = True
-    cluster.run(lambda: workers[0].error is not None, GONE_S + NOTICED_S)
+    cluster.run_until_failed([workers[0]], GONE_S + NOTICED_S)
     members = [cluster.new_worker("job", 0, 2), again]
-    cluster.run_until_joined(members)
     add_up(cluster, members)
 
 
@@ -137,10 +111,8 @@ def test_a_rank_that_died_while_it_joined_gives_its_place(make: Callable[..., Cl
     workers[1].host.paused = True
     again = once_more(cluster, 1, 3)
     cluster.run_for(GONE_S + NOTICED_S)
-    workers[2].host.paused = False
-    workers[2].host.serve()
+    wake(workers[2])
     members = [workers[0], again, workers[2]]
-    cluster.run_until_joined(members)
     add_up(cluster, members)
 
 
@@ -151,25 +123,20 @@ def test_a_rank_that_died_while_it_joined_gives_its_place(make: Callable[..., Cl
 def before_its_welcome(cluster: Cluster) -> list[SimWorker]:
     """Three ranks of a running job, of which rank 2 has not had its welcome. The others sum different things."""
     workers = cluster.start_job(3)
-
-    def job() -> Job | None:
-        return next(iter(cluster.world.server.jobs.values()), None)
-
-    cluster.run(lambda: (j := job()) is not None and j.state is State.ADMITTING)
+    cluster.run_until_admitting()
     workers[2].host.paused = True
     cluster.run_until_joined(workers[:2])
     for worker, values in zip(workers, (100, 200), strict=False):
         worker.begin(values)
-    cluster.run(lambda: all(worker.error is not None for worker in workers[:2]), 1.0)
+    cluster.run_until_failed(workers[:2], 1.0)
     return workers
 
 
 def test_a_mismatch_is_told_to_a_rank_that_waits_for_its_welcome(make: Callable[..., Cluster]) -> None:
     cluster = make()
     workers = before_its_welcome(cluster)
-    workers[2].host.paused = False
-    workers[2].host.serve()
-    cluster.run(lambda: workers[2].error is not None, NOTICED_S)
+    wake(workers[2])
+    cluster.run_until_failed([workers[2]], NOTICED_S)
     assert isinstance(workers[2].error, MismatchError)
     assert str(workers[2].error) == str(workers[0].error)
 
@@ -179,10 +146,8 @@ def test_a_mismatch_is_told_although_others_have_begun_anew(make: Callable[..., 
     workers = before_its_welcome(cluster)
     again = cluster.new_worker("job", 0, 3)
     cluster.run_for(0.1)
-    workers[2].host.paused = False
-    workers[2].host.serve()
-    cluster.run(lambda: workers[2].error is not None, NOTICED_S)
+    wake(workers[2])
+    cluster.run_until_failed([workers[2]], NOTICED_S)
     assert isinstance(workers[2].error, MismatchError)
     members = [again, cluster.new_worker("job", 1, 3), cluster.new_worker("job", 2, 3)]
-    cluster.run_until_joined(members)
     add_up(cluster, members)

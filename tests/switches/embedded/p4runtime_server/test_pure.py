@@ -68,10 +68,6 @@ def test_entries_survive_as_keys_and_as_messages(
     assert codec.decode(codec.encode(entry, ROUTER), ROUTER) == entry
 
 
-def test_an_alias_is_the_shortest_end_of_a_name() -> None:
-    assert program_schema.aliases(["a.b.c", "a.d.c", "e"]) == {"a.b.c": "b.c", "a.d.c": "d.c", "e": "e"}
-
-
 @pytest.mark.parametrize(
     "files", [*((P4, p.stem) for p in sorted(P4.glob("*.p4"))), *((b, "sa_atp") for b in artefacts.builds().values())]
 )
