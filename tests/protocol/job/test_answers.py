@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from helpers.answers import SWITCH, answers_to, member_of
 from msgspec.structs import replace
 
 from sa_atp.protocol.job.membership import Membership
@@ -23,11 +24,7 @@ from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
 from sa_atp.protocol.rank.worker import Worker
 
-SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
-MEMBER = Membership(
-    job=1, epoch=1, rank=0, world_size=2, micro_batches=4, lanes=64, slot_base=0, slot_count=512, first_seq=100,
-    data_address=SWITCH, server_address=SERVER, alive_every_us=10_000_000,
-)  # fmt: skip
+MEMBER = member_of(micro_batches=4, first_seq=100)
 OURS, ALL = 0b1111, 0b1111_1111
 VALUES = 700  # a scale fragment, and eleven of data
 DATA = range(1, 12)
@@ -534,12 +531,6 @@ def packets(worker: Worker, now_us: int, kind: Kind) -> np.ndarray:
     return np.concatenate(found).astype(HEADER)
 
 
-def reply(worker: Worker, asked: np.ndarray, held: int, now_us: int) -> None:
-    answer = asked.copy()
-    answer["first"], answer["bits"] = first_byte(Kind.PROBE_REPLY), held
-    worker.receive([Burst(SWITCH, answer.view(np.uint8).reshape(len(asked), -1))], now_us)
-
-
 def scale_result(worker: Worker, sent: np.ndarray, now_us: int, *, epoch: int = 1) -> None:
     packet = np.zeros((1, size_of(Kind.RESULT, 64)), np.uint8)
     head = headers(packet)
@@ -572,9 +563,7 @@ def test_a_worker_asks_after_each_probe_timer(
     worker = Worker(MEMBER, 0, first_request=1)
     worker.handle_timer(0)
     now_us = 1_000_000
-    worker.collectives.contribute(
-        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
-    )
+    contribute_ones(worker, now_us)
     now_us += 3_000
     sent = packets(worker, now_us, Kind.DATA)
     assert len(sent) == 1
@@ -592,7 +581,8 @@ def test_a_worker_asks_after_each_probe_timer(
     monkeypatch.setattr(worker.round_trip, "time_answer", lambda _: None)  # the path stays as it is
     silent_us = now_us
     if arrives and arrives.startswith("reply"):
-        reply(worker, asked, OURS if arrives == "reply: held" else 0, now_us)
+        probes = asked.view(np.uint8).reshape(len(asked), -1)
+        worker.receive([answers_to(probes, OURS if arrives == "reply: held" else 0)], now_us)
     elif arrives:
         scale_result(worker, sent, now_us, epoch=2 if arrives == "stale result" else 1)
     again = packets(worker, now_us, Kind.DATA)
@@ -606,9 +596,7 @@ def test_a_worker_asks_after_each_probe_timer(
 def test_a_result_that_is_known_ends_no_probe_timer() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
     now_us = 1_000_000
-    worker.collectives.contribute(
-        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
-    )
+    contribute_ones(worker, now_us)
     sent = packets(worker, now_us, Kind.DATA)
     scale_result(worker, sent, now_us + 3_000)
     assert len(packets(worker, now_us + 3_000, Kind.DATA)) == 11
@@ -621,30 +609,6 @@ def test_a_result_that_is_known_ends_no_probe_timer() -> None:
 
 def test_a_worker_that_had_nothing_to_send_has_not_been_silent() -> None:
     worker = Worker(MEMBER, 0, first_request=1)
-    worker.collectives.contribute(
-        worker.collectives.begin(VALUES, None, 1_000_000), [np.ones(VALUES, np.float32)] * 4, OURS, 1_000_000
-    )
+    contribute_ones(worker, 1_000_000)
     worker.handle_timer(1_000_000)
     assert not len(packets(worker, 1_000_000, Kind.PROBE))
-
-
-def test_a_worker_that_hears_nothing_asks_ever_more_rarely_and_says_so_in_the_end() -> None:
-    worker = Worker(MEMBER, 0, first_request=1)
-    now_us = 1_000_000
-    worker.collectives.contribute(
-        worker.collectives.begin(VALUES, None, now_us), [np.ones(VALUES, np.float32)] * 4, OURS, now_us
-    )
-    packets(worker, now_us, Kind.DATA)
-    asked: list[int] = []
-    while now_us < 9_000_000 and worker.error is None:
-        due_us = worker.next_timer_us()
-        assert due_us is not None
-        assert due_us > now_us or not asked, "it would never sleep"
-        now_us = max(now_us, due_us)
-        worker.handle_timer(now_us)
-        if len(packets(worker, now_us, Kind.PROBE)):
-            asked.append(now_us)
-    waits = np.diff([1_000_000, *asked])
-    assert (waits >= FIRST_US).all()
-    assert waits[:5].tolist() == [6_000, 12_000, 24_000, 48_000, 96_000]
-    assert set(waits[5:].tolist()) == {100_000}

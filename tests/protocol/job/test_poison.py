@@ -103,8 +103,7 @@ def story(
     bad: places and values that the other version has.
     """
     cluster = Cluster([pipeline], seed=seed, links=LinkSettings(loss=loss))
-    workers = cluster.start_job(ranks, micro_batches=2)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(ranks, micro_batches=2)
     rng = np.random.default_rng(seed)
 
     def parts(size: float) -> list[list[np.ndarray]]:
@@ -112,9 +111,7 @@ def story(
 
     if history:
         before = Reduction(parts(1.0), "key")
-        for worker in workers:
-            before.start(worker)
-        cluster.run(lambda: before.over, 20.0)
+        cluster.run_collectives([before], workers, 20.0)
     reduction = Reduction(parts(1.0), "key" if history else None)
     if grown:
         reduction.parts[-1][1] *= np.float32(1000.0)

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
+from helpers.answers import member_of
 
 from sa_atp.basics.arrays import Indices, Mask
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.packets.control import Fetch, decode_request
 from sa_atp.protocol.packets.spec import HEADER_BYTES
@@ -14,11 +14,7 @@ from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS, MAX_PATIENCE
 
 FRAGMENTS = 200
 ANSWER_US = 1_000
-SERVER = ("10.255.0.1", 4789)
-MEMBER = Membership(
-    job=1, epoch=1, rank=0, world_size=2, micro_batches=1, lanes=64, slot_base=0, slot_count=1024, first_seq=1000,
-    data_address=SERVER, server_address=SERVER, alive_every_us=200_000,
-)  # fmt: skip
+MEMBER = member_of(slot_count=1024, first_seq=1000)
 
 
 @dataclass

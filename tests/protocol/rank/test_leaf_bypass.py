@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from helpers.answers import member_of
 from helpers.cluster import Cluster, Reduction
 from msgspec.structs import replace
 
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
@@ -13,10 +13,7 @@ from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-MEMBER = Membership(
-    job=1, epoch=0, rank=0, world_size=4, micro_batches=2, lanes=64, slot_base=0, slot_count=64, first_seq=0,
-    data_address=("", 0), server_address=("", 0), alive_every_us=1, help_grade=HelpGrade.STEAL, levels=2, leaf_ranks=0b0101,
-)  # fmt: skip
+MEMBER = member_of(world_size=4, micro_batches=2, help_grade=HelpGrade.STEAL, levels=2, leaf_ranks=0b0101)
 OWN, NEIGHBOURS, ELSEWHERE = 0b11, 0b11_0000, 0b1100
 
 
@@ -75,8 +72,7 @@ def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipeline
     it. As long as the leaf answered for both, what had passed was taken for lost, again and again, and nothing ended.
     """
     cluster = Cluster(pipelines)
-    workers = cluster.start_job(4, micro_batches=2, help_grade=HelpGrade.STEAL)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(4, micro_batches=2, help_grade=HelpGrade.STEAL)
     rng = np.random.default_rng(1)
     sums = Reduction([[rng.standard_normal(64 * 40).astype(np.float32) for _ in range(2)] for _ in range(4)], key="g")
     for worker in workers:
@@ -87,5 +83,4 @@ def test_a_leaf_that_answers_for_what_passed_it_passes_on_what_it_holds(pipeline
             sums.contribute(worker, [piece])
         cluster.run_for(0.02)
         workers[0].worker.collectives._leaf.set_begun(False)
-    cluster.run(lambda: sums.over, seconds=0.2)
-    sums.check()
+    cluster.finish_collectives([sums], 0.2)

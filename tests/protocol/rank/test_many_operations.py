@@ -10,15 +10,14 @@ from types import FrameType
 
 import numpy as np
 import pytest
+from helpers.answers import SERVER, member_of, results_of
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp import protocol
-from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Recall, encode
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.header import first_byte, headers, lanes_of
-from sa_atp.protocol.packets.spec import HEADER_BYTES, UDP_PORT, Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS
 from sa_atp.protocol.rank.recovery.probing import MAX_QUESTIONS
 from sa_atp.protocol.rank.sums.operation import Operation
@@ -26,7 +25,6 @@ from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-SERVER = ("127.0.0.1", UDP_PORT)
 SLOTS = 256
 SECOND_US = 1_000_000
 CONNECTIONS = tuple(f"{protocol.__path__[0]}/{folder}/" for folder in ("job", "rank", "server"))
@@ -49,11 +47,7 @@ def calls_of(action: Callable[[], object]) -> int:
 
 
 def worker_of(world_size: int, first_seq: int = 2**32 - 100) -> Worker:
-    member = Membership(
-        job=1, epoch=1, rank=0, world_size=world_size, micro_batches=1, lanes=64, slot_base=0, slot_count=SLOTS,
-        first_seq=first_seq, data_address=SERVER, server_address=SERVER, alive_every_us=60 * SECOND_US,
-    )  # fmt: skip
-    return Worker(member, 0, first_request=1)
+    return Worker(member_of(world_size=world_size, slot_count=SLOTS, first_seq=first_seq), 0, first_request=1)
 
 
 def begin(worker: Worker, operations: int, *, given: bool = True) -> None:
@@ -98,6 +92,7 @@ def test_a_silence_brings_on_a_bounded_number_of_questions(given: bool) -> None:
     worker.window.network = float(SLOTS)
     begin(worker, 5 * SLOTS, given=given)
     turn(worker, 1)
+    assert worker._operations.waiting() == 5 * SLOTS - SLOTS // 4, "the next one's slot is that of the oldest fragment"
     asked = [
         int(headers(burst.data)["seq"][0])
         for now_us in (SECOND_US, 2 * SECOND_US)
@@ -113,8 +108,7 @@ def test_the_work_for_many_sums_grows_with_their_number(pipeline: Pipeline) -> N
 
     def cost(operations: int) -> tuple[int, Cluster]:
         cluster = Cluster([pipeline], settings=ServerSettings(slots=32, slots_per_job=32))
-        workers = cluster.start_job(2)
-        cluster.run_until_joined(workers)
+        workers = cluster.joined_job(2)
         reductions = [Reduction([[np.full(10, 1.0 + r, np.float32)] for r in range(2)]) for _ in range(operations)]
 
         def run() -> None:
@@ -141,34 +135,7 @@ def test_the_work_for_many_sums_grows_with_their_number(pipeline: Pipeline) -> N
     assert not any(worker.worker.stats.retransmitted for worker in cluster.jobs[0])
 
 
-def test_many_sums_are_right_where_packets_are_lost(pipeline: Pipeline) -> None:
-    links = LinkSettings(loss=0.1, reorder=0.02, jitter_us=20)
-    cluster = Cluster([pipeline], links=links, settings=ServerSettings(slots=64, slots_per_job=64))
-    workers = cluster.start_job(3)
-    cluster.run_until_joined(workers)
-    rng = np.random.default_rng(3)
-    reductions = [
-        Reduction([[rng.standard_normal(values).astype(np.float32)] for _ in range(3)], key)
-        for values, key in zip(rng.integers(1, 200, 300).tolist(), [None, None, *range(5)] * 50, strict=False)
-    ]
-    for worker in workers:
-        for reduction in reductions:
-            reduction.start(worker)
-    cluster.run(lambda: all(r.over for r in reductions), 30.0)
-    for reduction in reductions:
-        reduction.check()
-    cluster.check_books()
-
-
 # --- a worker that others are ahead of --------------------------------------------------------------------------------
-
-
-def results_of(worker: Worker, packets: np.ndarray) -> Burst:
-    """The results that a job of one worker has for these contributions."""
-    data = packets.copy()
-    headers(data)["first"] = first_byte(Kind.RESULT)
-    headers(data)["bits"] = worker.membership.fan_in
-    return Burst(SERVER, data)
 
 
 def finished(worker: Worker) -> Iterator[Operation]:
@@ -186,7 +153,7 @@ def test_results_of_operations_whose_turn_has_not_come_are_taken() -> None:
     while len([o for burst in sums for o in burst.data]) < 1000:
         now_us += 1000
         for packets in data_in(turn(fast, now_us)):
-            sums.append(results_of(fast, packets))
+            sums.append(results_of(packets, fast.membership.fan_in))
             fast.receive(sums[-1:], now_us)
         list(finished(fast))
     slow.receive(sums[::-1], now_us)  # the last ones first
@@ -200,7 +167,7 @@ def test_what_others_missed_is_found_among_thousands_that_are_kept() -> None:
     while over < 2000:
         now_us += 1000
         for packets in data_in(turn(worker, now_us)):
-            worker.receive([results_of(worker, packets)], now_us)
+            worker.receive([results_of(packets, worker.membership.fan_in)], now_us)
         over += len(list(finished(worker)))
 
     def recalled(operation: int) -> list[Burst]:

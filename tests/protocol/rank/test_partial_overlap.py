@@ -16,15 +16,12 @@ STRAGGLER = 2
 
 def test_what_overlaps_partly_is_handed_over_at_once_and_says_nothing_of_slots(pipeline: Pipeline) -> None:
     cluster = Cluster([pipeline], links=LinkSettings(rate_mbps=100.0))
-    workers = cluster.start_job(3, micro_batches=2)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(3, micro_batches=2)
     rng = np.random.default_rng(1)
     parts = [[rng.standard_normal(VALUES).astype(np.float32) for _ in range(2)] for _ in workers]
 
     first = Reduction(parts, "key")  # so that exponents are known
-    for worker in workers:
-        first.start(worker)
-    cluster.run(lambda: first.over)
+    cluster.run_collectives([first], workers)
 
     second = Reduction(parts, "key")
     for worker in workers:
@@ -37,8 +34,7 @@ def test_what_overlaps_partly_is_handed_over_at_once_and_says_nothing_of_slots(p
     second.contribute(both, [0, 1], STRAGGLER)  # refused: a part of it is in. The rest will be refused as well
     cluster.run_for(0.05)
     second.contribute(one, [1], STRAGGLER)  # what passes a slot that was given up would look like a collision
-    cluster.run(lambda: second.over)
-    second.check()
+    cluster.finish_collectives([second])
 
     fragments = VALUES // both.membership.lanes
     for worker in workers:

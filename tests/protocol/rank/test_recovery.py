@@ -2,21 +2,15 @@
 
 import numpy as np
 import pytest
+from helpers.answers import answers_to, member_of
 from helpers.cluster import Cluster, Reduction
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.job.membership import Membership
-from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.packets.header import HEADER, first_byte, headers
+from sa_atp.protocol.packets.header import first_byte
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
-MEMBER = Membership(
-    job=1, epoch=1, rank=0, world_size=2, micro_batches=4, lanes=64, slot_base=0, slot_count=512, first_seq=0,
-    data_address=SWITCH, server_address=SERVER, alive_every_us=1_000_000,
-)  # fmt: skip
 HELD = 0b0000_0001  # one of our four contributions: someone else has sent it
 ROUND_TRIP_US = 3_000
 
@@ -27,7 +21,7 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
     Nothing is asked for but what has been sent since it was last asked for.
     """
     now_us = 1_000_000
-    worker = Worker(MEMBER, now_us, first_request=1)
+    worker = Worker(member_of(micro_batches=4, alive_every_us=1_000_000), now_us, first_request=1)
     values = 64 * 16_384
     operation = worker.collectives.begin(values, None, now_us)
     parts = [np.ones(values, np.float32) for _ in range(4)]
@@ -42,17 +36,12 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
             for burst in bursts:
                 first = burst.data[0, 0]
                 if first == first_byte(Kind.PROBE):
-                    asked.append(headers(burst.data).copy())
+                    asked.append(burst.data)
                 elif first == first_byte(Kind.DATA) and turn:
                     resent.append(len(burst))
-        probes.append(sum(len(head) for head in asked))
-        for head in asked:
-            answer = np.zeros(len(head), HEADER)
-            for field in ("job", "epoch", "seq", "slot", "flags"):
-                answer[field] = head[field]
-            answer["first"] = first_byte(Kind.PROBE_REPLY)
-            answer["bits"] = HELD
-            worker.receive([Burst(SWITCH, answer.view(np.uint8).reshape(len(head), -1))], now_us)
+        probes.append(sum(map(len, asked)))
+        for each in asked:
+            worker.receive([answers_to(each, HELD)], now_us)
         if turn == 0:
             worker.transmit(now_us)  # what it asks now does not arrive
             now_us += 200_000
@@ -66,8 +55,7 @@ def test_answers_that_say_nothing_new_bring_on_no_further_questions() -> None:
 def test_questions_without_an_answer_are_forgotten_with_their_operation(pipeline: Pipeline) -> None:
     """The answer was lost, or the result came instead of it."""
     cluster = Cluster([pipeline], links=LinkSettings(loss=0.1))
-    workers = cluster.start_job(2)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(2)
     for _ in range(100):
         reduction = Reduction([[np.ones(300, np.float32)] for _ in workers])
         for worker in workers:
@@ -87,8 +75,7 @@ def test_each_of_several_questions_about_a_fragment_gets_its_own_answer(
 ) -> None:
     """From the switch, where it holds the fragment, else from the parameter server; both say which one it is to."""
     cluster = Cluster(pipelines[:1] if racks == 1 else pipelines, links=LinkSettings(delay_us=1_000))
-    workers = cluster.start_job(2 * racks)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(2 * racks)
     reduction = Reduction([[np.ones(300, np.float32)] for _ in workers])
     for worker in workers:
         reduction.begin(worker)
@@ -112,5 +99,4 @@ def test_each_of_several_questions_about_a_fragment_gets_its_own_answer(
     for worker in workers:
         if worker is not other or not holds:
             reduction.contribute(worker)
-    cluster.run(lambda: reduction.over, 5.0)
-    reduction.check()
+    cluster.finish_collectives([reduction], 5.0)

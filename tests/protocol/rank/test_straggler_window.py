@@ -5,12 +5,13 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from helpers.answers import SWITCH, answers_to, member_of, results_of
 from helpers.cluster import Cluster, Reduction
 
+from sa_atp.basics.arrays import ByteRows
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.packets.header import HEADER, first_byte, headers, lanes_of, size_of
+from sa_atp.protocol.packets.header import first_byte, headers, lanes_of, size_of
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.events import WaitingFor
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW, MIN_WINDOW
@@ -19,12 +20,8 @@ from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
 
-SWITCH, SERVER = ("127.0.0.1", 1000), ("127.0.0.1", 2000)
 SLOTS = 512
-MEMBER = Membership(
-    job=1, epoch=1, rank=0, world_size=2, micro_batches=1, lanes=64, slot_base=0, slot_count=SLOTS, first_seq=0,
-    data_address=SWITCH, server_address=SERVER, alive_every_us=100_000_000,
-)  # fmt: skip
+MEMBER = member_of(slot_count=SLOTS, alive_every_us=100_000_000)
 OURS, ALL = 0b01, 0b11
 ONE_WAY_US = 500
 
@@ -44,7 +41,7 @@ class Leader:
         self.held: set[int] = set()
         self.sent_us: list[int] = []
         self.asked_us: list[int] = []
-        self._arrivals: list[tuple[int, int, np.ndarray]] = []
+        self._arrivals: list[tuple[int, int, Burst]] = []
         self._count = 0
         operation = self.worker.collectives.begin(64 * fragments, None, self.now_us)
         self.worker.collectives.contribute(operation, [np.ones(64 * fragments, np.float32)], OURS, self.now_us)
@@ -54,12 +51,9 @@ class Leader:
     def _gather(self) -> int:
         """The scales are known: all data may leave."""
         (burst,) = [b for b in self.worker.transmit(self.now_us) if b.data[0, 0] == first_byte(Kind.DATA)]
-        packet = np.zeros((len(burst), size_of(Kind.RESULT, 64)), np.uint8)
-        head = headers(packet)
-        head[:] = headers(burst.data)
-        head["first"], head["bits"] = first_byte(Kind.RESULT), ALL
-        lanes_of(packet)[:] = 0x7F7F7F
-        self.worker.receive([Burst(SWITCH, packet)], self.now_us)
+        result = results_of(burst.data, ALL)
+        lanes_of(result.data)[:] = 0x7F7F7F
+        self.worker.receive([result], self.now_us)
         self.now_us += 200_000  # nothing has come for long
         self.worker.window.network = float(INITIAL_WINDOW)
         return len(burst)
@@ -74,8 +68,7 @@ class Leader:
             if self.now_us >= end_us:
                 return
             while self._arrivals and self._arrivals[0][0] <= self.now_us:
-                answer = heapq.heappop(self._arrivals)[2]
-                self.worker.receive([Burst(SWITCH, answer)], self.now_us)
+                self.worker.receive([heapq.heappop(self._arrivals)[2]], self.now_us)
                 self._transmit()
             self.worker.handle_timer(self.now_us)
 
@@ -101,18 +94,13 @@ class Leader:
                         if not self.lost(seq, time):
                             self.held.add(seq)
                 elif burst.data[0, 0] == first_byte(Kind.PROBE):
-                    self._answer(head)
+                    self._answer(burst.data)
 
-    def _answer(self, asked: np.ndarray) -> None:
+    def _answer(self, asked: ByteRows) -> None:
         self.asked_us += [self.now_us] * len(asked)
-        answer = np.zeros(len(asked), HEADER)
-        for field in ("job", "epoch", "seq", "slot", "flags"):
-            answer[field] = asked[field]
-        answer["first"] = first_byte(Kind.PROBE_REPLY)
-        answer["bits"] = [OURS if seq in self.held else 0 for seq in asked["seq"].tolist()]
+        answers = answers_to(asked, [OURS if seq in self.held else 0 for seq in headers(asked)["seq"].tolist()])
         self._count += 1
-        rows = answer.view(np.uint8).reshape(len(asked), -1)
-        heapq.heappush(self._arrivals, (self.now_us + 2 * self.one_way_us, self._count, rows))
+        heapq.heappush(self._arrivals, (self.now_us + 2 * self.one_way_us, self._count, answers))
 
     @property
     def under_way(self) -> tuple[int, int]:
@@ -283,8 +271,7 @@ def test_leaders_send_at_the_speed_of_their_links_whoever_is_slow(wide_pipeline:
         settings=ServerSettings(lanes=256, slots=1024),
         ttl_ticks=100,
     )
-    workers = cluster.start_job(3)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(3)
     rng = np.random.default_rng(1)
     parts = [[rng.standard_normal(256 * fragments).astype(np.float32)] for _ in workers]
     for late in (False, True, True, True):  # the first one learns the scales
@@ -302,6 +289,5 @@ def test_leaders_send_at_the_speed_of_their_links_whoever_is_slow(wide_pipeline:
                 assert held >= 0.97 * fragments, "and knows what has arrived"
             cluster.run_for(0.1)
         reduction.start(workers[2])
-        cluster.run(lambda r=reduction: r.over, 20.0)  # type: ignore[misc]
-        reduction.check()
+        cluster.finish_collectives([reduction], 20.0)
     cluster.check_books()

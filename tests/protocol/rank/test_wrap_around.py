@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.answers import member_of
 from helpers.cluster import Cluster, Reduction
 from helpers.messages import body_of
 from hypothesis import example, given
@@ -9,10 +10,9 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.fragments import Plan
 from sa_atp.protocol.packets.header import first_byte
-from sa_atp.protocol.packets.spec import UDP_PORT, Kind
+from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.rank.worker import Worker
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -56,8 +56,7 @@ def test_sums_are_right_where_numbers_wrap(
     span = sum(Plan(values, LANES).span for values in lengths)
     assert span > 120, "every job passes the place"
     cluster = cluster_from(pipeline, first_seq, seed=seed, loss=loss, duplicate=duplicate)
-    workers = cluster.start_job(ranks)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(ranks)
     assert workers[0].membership.first_seq == first_seq
     rng = np.random.default_rng(seed)
     reductions = [
@@ -68,9 +67,7 @@ def test_sums_are_right_where_numbers_wrap(
             reduction.start(worker)
         if not at_once:
             cluster.run(lambda r=reduction: r.over, 20.0)  # type: ignore[misc]
-    cluster.run(lambda: all(r.over for r in reductions), 20.0)
-    for reduction in reductions:
-        reduction.check()
+    cluster.finish_collectives(reductions, 20.0)
     # signs of life: everyone learns that all have passed all of it
     cluster.run(lambda: not any(worker.worker._fetching._kept for worker in workers), 5.0)
     (job,) = cluster.world.server.jobs.values()
@@ -95,8 +92,7 @@ def test_what_follows_a_tensor_as_long_as_the_horizon_is_not_too_far_away(
     """
     monkeypatch.setattr("sa_atp.protocol.job.horizon.HORIZON", 128)
     cluster = cluster_from(pipeline, END - 500, seed=1, loss=loss, duplicate=0.0, reorder=0.0)
-    workers = cluster.start_job(3)
-    cluster.run_until_joined(workers)
+    workers = cluster.joined_job(3)
     rng = np.random.default_rng(1)
     reductions = [
         Reduction([[rng.standard_normal(130 * LANES).astype(np.float32)] for _ in range(3)]) for _ in range(4)
@@ -117,12 +113,7 @@ def test_what_follows_a_tensor_as_long_as_the_horizon_is_not_too_far_away(
 @pytest.mark.parametrize("first_seq", [0, END - 100, MIDDLE - 50])
 def test_a_worker_that_has_begun_half_of_all_numbers_does_not_think_that_others_are_ahead(first_seq: int) -> None:
     """No result has come of what it has not begun: there is nothing to ask for."""
-    server = ("127.0.0.1", UDP_PORT)
-    member = Membership(
-        job=1, epoch=1, rank=0, world_size=2, micro_batches=1, lanes=LANES, slot_base=0, slot_count=512,
-        first_seq=first_seq, data_address=server, server_address=server, alive_every_us=1_000_000,
-    )  # fmt: skip
-    worker = Worker(member, 0, first_request=1)
+    worker = Worker(member_of(first_seq=first_seq), 0, first_request=1)
     worker.collectives.begin(64, "key", 0)
     begun = 0
     while begun < 2 * END:
