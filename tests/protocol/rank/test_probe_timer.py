@@ -3,12 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import Phase, settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, MIN_TIMEOUT_US, RoundTrip
+from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip
 
 LONGEST_US = 1_000_000
 START_US = 5_000_000
@@ -135,90 +132,3 @@ def test_questions_and_contributions_are_no_progress() -> None:
         found.on_sent(now_us)
         found.on_loss()
     assert LONGEST_US < now_us - START_US <= LONGEST_US + MAX_TIMEOUT_US
-
-
-# --- in any order -----------------------------------------------------------------------------------------------------
-
-
-class Timer(RuleBasedStateMachine):
-    """Everything that can happen, at any time: what may never be, whatever the rules are."""
-
-    @initialize(answer_us=st.one_of(st.none(), st.integers(1, 300_000)))
-    def begin(self, answer_us: int | None) -> None:
-        self.path = RoundTrip()
-        if answer_us is not None:
-            self.path.time_answer(answer_us)
-        self.probe_timer = ProbeTimer(self.path, LONGEST_US, START_US)
-        self.now_us = START_US
-        self.in_flight = 0
-        self.heard_us = START_US  # of anything that makes a silence begin anew
-        self.moved_us = START_US
-        self.in_a_row = 0
-
-    @rule(elapsed_us=st.one_of(st.integers(0, 3_000), st.integers(0, 2 * LONGEST_US)))
-    def time_passes(self, elapsed_us: int) -> None:
-        self.now_us += elapsed_us
-
-    @rule(early_us=st.integers(0, 1))
-    def until_the_deadline(self, early_us: int) -> None:
-        """To where the difference is one of a microsecond."""
-        self.now_us = max(self.now_us, self.probe_timer.until_us(self.in_flight) - early_us)
-
-    @rule(fragments=st.integers(1, 300))
-    def sends(self, fragments: int) -> None:
-        self.probe_timer.on_sent(self.now_us)
-        self.in_flight += fragments
-        self.heard_us = self.now_us
-
-    @precondition(lambda self: self.in_flight)
-    @rule(data=st.data())
-    def hears(self, data: st.DataObject) -> None:
-        self.in_flight -= data.draw(st.integers(1, self.in_flight))
-        self.probe_timer.on_news(self.now_us)
-        self.heard_us = self.moved_us = self.now_us
-        self.in_a_row = 0
-
-    @rule(elapsed_us=st.integers(1, 300_000))
-    def is_answered(self, elapsed_us: int) -> None:
-        self.path.time_answer(elapsed_us)
-
-    @precondition(lambda self: self.in_flight)
-    @rule(data=st.data())
-    def finds_losses(self, data: st.DataObject) -> None:
-        self.in_flight -= data.draw(st.integers(1, self.in_flight))
-        self.probe_timer.on_loss()
-        self.in_a_row = 0
-
-    @rule()
-    def looks(self) -> None:
-        due_us = self.probe_timer.until_us(self.in_flight)
-        over = self.probe_timer.is_over(self.in_flight, self.now_us)
-        assert over == (self.now_us >= due_us), "what it says is what it does"
-        if not over:
-            return
-        quiet_us = self.now_us - self.heard_us
-        assert quiet_us >= MIN_TIMEOUT_US, "nobody could have answered yet"
-        assert quiet_us >= min(self.path.timeout_us << min(self.in_a_row, 20), MAX_TIMEOUT_US) or not self.in_flight
-        assert quiet_us >= MAX_TIMEOUT_US or self.in_flight, "there was nothing to be answered"
-        assert not self.probe_timer.is_over(self.in_flight, self.now_us), "twice for the same silence"
-        assert self.probe_timer.until_us(self.in_flight) > self.now_us
-        self.heard_us = self.now_us
-        self.in_a_row += 1
-
-    @invariant()
-    def it_never_waits_for_ever(self) -> None:
-        if not hasattr(self, "probe_timer"):
-            return
-        assert self.probe_timer.timeouts == self.in_a_row
-        due_us = self.probe_timer.until_us(self.in_flight)
-        assert self.heard_us + MIN_TIMEOUT_US <= due_us <= self.heard_us + MAX_TIMEOUT_US
-        assert due_us <= self.probe_timer.until_us(0), "with something under way it is asked no later"
-        stuck_us = self.probe_timer.stuck_us(self.now_us)
-        assert (stuck_us is not None) == (self.now_us - self.moved_us > LONGEST_US)
-        assert stuck_us in (None, self.now_us - self.moved_us)
-
-
-TestTimer = Timer.TestCase
-TestTimer.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, phases=[Phase.generate], report_multiple_bugs=False
-)
