@@ -16,7 +16,7 @@ import numpy as np
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.helping import Helping
-from sa_atp.protocol.help.progress import SendProgress
+from sa_atp.protocol.help.progress import Assigned, SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request, Taken, Terms, decode_reply
 from sa_atp.protocol.packets.help_messages import Call, Revoke
@@ -219,6 +219,12 @@ class Crew:
         assert self.clock.run(lambda: len(over) == self.size, limit_us), "it does not end"
         course.end_us = self.clock.now_us - start_us
         return course
+
+
+def told(work: Assigned | None) -> tuple[int, tuple[int, ...], bool]:
+    """Returns: the shard and the micro-batches that a leader is given, and whether these are copies."""
+    assert work is not None
+    return work.shard, work.micro_batches, work.backup
 
 
 def between(rng: random.Random, low_us: int, high_us: int) -> Callable[[], int]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from helpers.work import Crew, between, fluid_us
+from helpers.work import Crew, between, fluid_us, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,8 +145,7 @@ def test_a_claim_is_refused_where_helpers_would_do_the_rest_sooner() -> None:
     assert ledger.claim(1, 3, 2, 2, None, NOTHING, now + 8 * FAST_US) == (2, True), "told once, told always"
     assert ledger.crossed(1) == []
     work = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
-    assert work is not None
-    assert (work.shard, work.micro_batches, work.backup) == (3, (7,), False), "helpers take from the end"
+    assert told(work) == (3, (7,), False), "helpers take from the end"
     assert ledger.crossed(1) == [3]
 
 
@@ -204,8 +203,7 @@ def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
     ((rank, called),) = ledger.lots.to_call
     assert (rank, called.shard, called.micro_batches) == (0, 1, (7,)), "who has offered is called"
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now, given=1 << 15)
-    assert work is not None
-    assert (work.shard, work.micro_batches) == (1, (6,))
+    assert told(work)[:2] == (1, (6,))
     assert ledger.claim(1, 1, 3, 3, 0, NOTHING, now) == (3, True)
 
 
@@ -380,8 +378,7 @@ def test_a_lost_call_for_copies_is_repeated_as_one() -> None:
     ledger.ask(1, 0, 0b1111 << 16, leader, 0, now_us, 1.0, given=0)
     ((rank, called),) = ledger.lots.to_call
     again = ledger.ask(1, rank, ALL, leader, 0, now_us + 4 * FAST_US, 1.0, given=0)
-    assert again is not None
-    assert (again.shard, again.micro_batches, again.backup) == (called.shard, called.micro_batches, True)
+    assert told(again) == (called.shard, called.micro_batches, True)
     bits = sum(1 << 16 + m for m in called.micro_batches)
     assert ledger.ask(1, rank, bits, leader, 0, now_us + 8 * FAST_US, 1.0, given=bits) is None, "each is copied once"
 
@@ -425,8 +422,7 @@ def test_a_backup_begins_when_work_is_overdue_by_a_helpers_time(each_us: int, la
     assert ledger.ask(1, 0, 0b10, early, 0, start + due_us - 1) is None
     assert ledger.ask(1, 0, 0b01, WorkerReport(0, due_us), 0, start + due_us) is None, "it is not missing"
     work = ledger.ask(1, 0, 0b10, WorkerReport(0, due_us), 0, start + due_us)
-    assert work is not None
-    assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
+    assert told(work) == (1, (0,), True)
     assert ledger.ask(1, 0, 0b10, WorkerReport(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
 
 
@@ -451,14 +447,12 @@ def test_a_helpers_lot_may_be_queued_behind_its_own_contribution(
     for rank in (0, 1):
         ledger.idle(step, rank, WorkerReport(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
     given = ledger.ask(step, 0, ALL, WorkerReport(0, 2 * each_us), 0, start + 2 * each_us)
-    assert given is not None
-    assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
+    assert told(given) == (2, (1,), False)
     late_us = 3 * each_us + patience_us
     missing = 0b100000  # that one
     assert ledger.ask(step, 1, missing, WorkerReport(0, late_us - 1), 0, start + late_us - 1) is None
     work = ledger.ask(step, 1, missing, WorkerReport(0, late_us), 0, start + late_us)
-    assert work is not None
-    assert (work.shard, work.micro_batches, work.backup) == (2, (1,), True)
+    assert told(work) == (2, (1,), True)
 
 
 def test_a_worker_silent_in_the_first_step_is_given_longer() -> None:
@@ -467,8 +461,7 @@ def test_a_worker_silent_in_the_first_step_is_given_longer() -> None:
     ledger.idle(0, 0, WorkerReport(FAST_US, FAST_US), FAST_US)
     assert ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us - 1), 0, silent_us - 1) is None
     work = ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us), 0, silent_us)
-    assert work is not None
-    assert (work.shard, work.micro_batches, work.backup) == (1, (0,), True)
+    assert told(work) == (1, (0,), True)
 
 
 def test_a_helpers_own_contribution_that_waits_for_its_lot_is_backed_up_with_it() -> None:
@@ -480,8 +473,7 @@ def test_a_helpers_own_contribution_that_waits_for_its_lot_is_backed_up_with_it(
     assert ledger.claim(1, 2, 1, 1, 0, WorkerReport(100 * sent_us, 1), start) == (1, True)
     asks = WorkerReport(FAST_US, FAST_US, 0, sent_us)
     given = ledger.ask(1, 0, ALL, asks, FAST_US, start + FAST_US)
-    assert given is not None
-    assert (given.shard, given.micro_batches, given.backup) == (2, (1,), False)
+    assert told(given) == (2, (1,), False)
     for rank in (0, 1):
         ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
     ledger.idle(1, 2, WorkerReport(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
@@ -537,8 +529,7 @@ def test_a_worker_that_stopped_in_the_last_step_is_helped_though_its_connection_
             _, work = ledger.lots.to_call.popleft()
         if work is not None:
             break
-    assert work is not None
-    assert (work.shard, work.micro_batches) == (1, (0,))
+    assert told(work)[:2] == (1, (0,))
 
 
 def test_a_clone_that_would_not_be_faster_is_not_made() -> None:
