@@ -1,13 +1,10 @@
 """The integer program: both methods against each other, and against trying everything."""
 
 import itertools
-from collections.abc import Sequence
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.batches.program import Share, check, makespan_s, solve
@@ -67,55 +64,6 @@ def test_no_other_sizes_are_better_for_the_workers_before_the_last(program: tupl
     times = sorted((s.finish_s(b) for s, b in zip(shares, sizes, strict=True)), reverse=True)
     if all(share.low and not share.offset_s for share in shares):
         assert times == best_of_all(shares, batch, granularity)
-
-
-def solve_highs(shares: Sequence[Share], batch: int, granularity: int) -> tuple[int, ...]:
-    """Solves the same problem as `solve`, as a mixed-integer linear program, with HiGHS: optimal to 1e-6.
-
-    Variables are the units u_i, whether a worker has any (z_i: without samples no fixed cost), and the makespan T.
-    """
-    bounds = check([(share.low, share.high) for share in shares], batch, granularity)
-    n = len(shares)
-    lows, highs = [low for low, _ in bounds], [high for _, high in bounds]
-    # Times in units of the makespan of equal shares: tolerances are absolute.
-    unit_s = max(s.finish_s(max(1, batch // n)) for s in shares)
-    lines, least = [], []
-    for i, share in enumerate(shares):  # T - alpha_i m u_i - beta_i z_i >= c_i
-        row = np.zeros(2 * n + 1)
-        row[i] = -share.speed.alpha_s * granularity / unit_s
-        row[n + i] = -share.speed.beta_s / unit_s
-        row[-1] = 1.0
-        lines.append(row)
-        least.append(share.offset_s / unit_s)
-    for i in range(n):  # high_i z_i - u_i >= 0
-        row = np.zeros(2 * n + 1)
-        row[i], row[n + i] = -1.0, max(1.0, highs[i])
-        lines.append(row)
-        least.append(0.0)
-    everything = np.zeros(2 * n + 1)
-    everything[:n] = 1.0
-    wanted = batch // granularity
-    found = milp(
-        c=np.eye(2 * n + 1)[-1],
-        integrality=[1] * (2 * n) + [0],
-        bounds=Bounds([*lows, *[0.0] * n, 0.0], [*highs, *[1.0] * n, np.inf]),
-        constraints=[
-            LinearConstraint(np.array(lines), np.array(least), np.inf),
-            LinearConstraint(everything, wanted, wanted),
-        ],
-        options={"mip_rel_gap": 0.0},
-    )
-    assert found.success, found.message
-    return tuple(granularity * round(units) for units in found.x[:n])
-
-
-@settings(max_examples=80)
-@given(programs(most_workers=8, most_batch=400))
-def test_highs_agrees(program: tuple[list[Share], int, int]) -> None:
-    shares, batch, granularity = program
-    sizes = solve_highs(shares, batch, granularity)
-    assert fits(shares, sizes, batch, granularity)
-    assert makespan_s(shares, sizes) == pytest.approx(makespan_s(shares, solve(shares, batch, granularity)), rel=2e-6)
 
 
 def test_three_speeds() -> None:

@@ -120,20 +120,6 @@ def test_the_view_has_the_fields_of_the_specification() -> None:
     assert offset == 8 * HEADER_BYTES == 8 * HEADER.itemsize
 
 
-@given(
-    st.sampled_from(Kind), st.integers(0, 255), st.integers(0, 2**16 - 1), st.integers(0, 255), st.integers(0, 255),
-    st.integers(-128, 127), st.integers(0, 255), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1),
-)  # fmt: skip
-def test_round_trip(
-    kind: Kind, flags: int, slot: int, job: int, epoch: int, exponent: int, tag: int, seq: int, bits: int
-) -> None:
-    fields: dict[str, Any] = {
-        "slot": slot, "job": job, "epoch": epoch, "exponent": exponent, "tag": tag, "seq": seq, "bits": bits,
-    }  # fmt: skip
-    read = describe(pack(kind, flags=Flag(flags), **fields))
-    assert read == {"kind": kind, "flags": Flag(flags), **fields}
-
-
 @given(st.binary(min_size=HEADER_BYTES, max_size=HEADER_BYTES))
 def test_describing_and_packing_a_packet_gives_the_same_bytes(packet: bytes) -> None:
     try:
