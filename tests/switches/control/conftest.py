@@ -10,6 +10,8 @@ import pytest
 from helpers.needs import BMV2
 
 from sa_atp.basics import needs
+from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.server.server_events import Admit
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
@@ -32,6 +34,17 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def admission(number: int, epoch: int = 1, slot_base: int = 0) -> Admit:
+    return Admit(
+        number=number,
+        epoch=epoch,
+        addresses={0: ("10.0.0.1", 5000 + number), 1: ("10.0.0.2", 5000 + number)},
+        map=ContributionMap(2, 1),
+        slot_base=slot_base,
+        slot_count=64,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.protocol.packets.contributions import ContributionMap
-from sa_atp.protocol.server.server_events import Admit
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.client import P4RuntimeClient
@@ -17,18 +15,9 @@ from sa_atp.switches.control.job_tables import Problems
 from sa_atp.switches.embedded.device import Device
 from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 
+from .conftest import admission
+
 ONE = {"grpc": "127.0.0.1:9559"}
-
-
-def admission(number: int) -> Admit:
-    return Admit(
-        number=number,
-        epoch=1,
-        addresses={0: ("10.0.0.1", 5000), 1: ("10.0.0.2", 5001)},
-        map=ContributionMap(2, 1),
-        slot_base=0,
-        slot_count=64,
-    )
 
 
 def load(folder: Path, **keys: Any) -> SwitchPlace:

@@ -11,7 +11,6 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.net.parameter_server.installer import Installer
-from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.server.server_events import Admit, Retire
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import fabric, jobs
@@ -26,21 +25,12 @@ from sa_atp.switches.embedded.p4runtime_server.server import P4RuntimeServer
 from sa_atp.switches.embedded.pipeline import Pipeline
 from sa_atp.switches.p4runtime.entities import Entity, Exact, TableEntry, Update
 
+from .conftest import admission
+
 TIMEOUT_S = 30.0
 SERVER = ("10.0.0.9", 21313)
 ATTACHMENT = fabric.Attachment(default_port=1)
 NO_ROOM = 65536 - 64  # slots that a packet can name, and no switch has
-
-
-def admission(number: int, epoch: int = 1, slot_base: int = 0) -> Admit:
-    return Admit(
-        number=number,
-        epoch=epoch,
-        addresses={0: ("10.0.0.1", 5000 + number), 1: ("10.0.0.2", 5000 + number)},
-        map=ContributionMap(2, 1),
-        slot_base=slot_base,
-        slot_count=64,
-    )
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from golden.scenario import packet_of
 from helpers.needs import BMV2
 
 from sa_atp.basics.errors import UserError
@@ -338,53 +339,9 @@ def test_foreign_changes_of_a_jobs_entries_are_problems(local: tuple[LocalWriter
 # --- with packets -----------------------------------------------------------------------------------------------------
 
 
-def contribution(rank: int, **changes: int) -> bytes:
-    """A data packet of job 3, epoch 2, slot 300, all lanes equal to rank + 1."""
-    fields = {"kind": spec.Kind.DATA, "slot": 300, "bits_lo": 1 << rank, "job": 3, "epoch": 2} | changes
-    header = bits = 0
-    for name, width, _ in spec.FIELDS:
-        value = {"version": spec.VERSION, **fields}.get(name, 0)
-        header, bits = header << width | value, bits + width
-    body = header.to_bytes(bits // 8, "big") + (rank + 1).to_bytes(4, "big") * 64
-    sender = worker(rank)
-    udp = sender.udp_port.to_bytes(2, "big") + spec.UDP_PORT.to_bytes(2, "big") + (8 + len(body)).to_bytes(2, "big")
-    ip = bytearray.fromhex("4500 0000 0000 4000 4011 0000")
-    ip[2:4] = (28 + len(body)).to_bytes(2, "big")
-    ip += sender.ip_number.to_bytes(4, "big") + SERVER.ip_number.to_bytes(4, "big")
-    total = sum(int.from_bytes(ip[i : i + 2], "big") for i in range(0, 20, 2))
-    ip[10:12] = (~(total % 0xFFFF) & 0xFFFF).to_bytes(2, "big")
-    frame = SERVER.mac_number.to_bytes(6, "big") + sender.mac_number.to_bytes(6, "big") + b"\x08\x00"
-    return frame + bytes(ip) + udp + b"\x00\x00" + body
-
-
-def addressed(packet: bytes) -> tuple[str, int, str, int]:
-    """(source IP, UDP port, destination IP, UDP port)"""
-    ips = [".".join(map(str, packet[i : i + 4])) for i in (26, 30)]
-    return ips[0], int.from_bytes(packet[34:36], "big"), ips[1], int.from_bytes(packet[36:38], "big")
-
-
-def test_an_installed_job_is_served(local: tuple[LocalWriter, Pipeline]) -> None:
-    writer, pipeline = local
-    jobs.install(writer, FLAT)
-    assert pipeline.process_one(contribution(0), 1, 0) == []
-    copies = dict(pipeline.process_one(contribution(1), 2, 0))
-    assert {port: addressed(copy) for port, copy in copies.items()} == {
-        1: ("10.0.0.100", 21313, "10.0.0.1", 5000),
-        2: ("10.0.0.100", 21313, "10.0.0.2", 5001),
-        9: ("10.0.0.1", 5000, "10.0.0.100", 21313),  # the server must not see its own address as the source
-    }
-    assert {copy[62:66] for copy in copies.values()} == {(3).to_bytes(4, "big")}
-
-    assert pipeline.process_one(contribution(1), 1, 0) == []  # rank 1's address, but not its port
-    assert pipeline.process_one(contribution(0, epoch=1), 1, 0) == []
-    assert pipeline.process_one(contribution(0, slot=512), 1, 0) == []
-    ((port, passed),) = pipeline.process_one(contribution(0, bits_lo=1 << 5), 1, 0)  # not in the fan-in: goes up
-    assert (port, addressed(passed)) == (9, ("10.0.0.1", 5000, "10.0.0.100", 21313))
-    found = {event.name: counts.packets for event, counts in jobs.counters(writer, 3).items() if counts.packets}
-    assert found == {"CLAIMED": 1, "COMPLETED": 1, "FOREIGN": 1, "STALE": 2, "PASSED_UP": 1}
-
-    jobs.remove(writer, 3)
-    assert pipeline.process_one(contribution(0), 1, 0) == []
+def from_rank_0(kind: int, lanes: tuple[int, ...] | None = None) -> bytearray:
+    """A frame of the job."""
+    return bytearray.fromhex("".join(packet_of(worker(0), FLAT, kind, lanes=lanes).groups()))
 
 
 def udp_checksum(frame: bytes) -> int:
@@ -398,7 +355,7 @@ def test_a_mark_leaves_no_wrong_checksum(local: tuple[LocalWriter, Pipeline]) ->
     """A bridged packet keeps its host's checksum, and the receiver's kernel silently drops packets with a wrong one."""
     writer, pipeline = local
     routes.add(writer, SERVER.ip, 9)
-    packet = bytearray(contribution(0, kind=spec.Kind.CONTROL))
+    packet = from_rank_0(spec.Kind.CONTROL)
     packet[40:42] = udp_checksum(bytes(packet)).to_bytes(2, "big")
     assert udp_checksum(bytes(packet)) == 0
     long_queue = np.full(PORTS, 100, np.int64)
@@ -413,46 +370,10 @@ def test_a_mark_leaves_no_wrong_checksum(local: tuple[LocalWriter, Pipeline]) ->
 def test_an_ip_header_with_options_is_not_marked(local: tuple[LocalWriter, Pipeline]) -> None:
     writer, pipeline = local
     routes.add(writer, SERVER.ip, 9)
-    packet = bytearray(contribution(0))
+    packet = from_rank_0(spec.Kind.DATA, (1,) * 64)
     packet[14] = 0x46
-    packet[15] |= 2  # ECN-capable
     packet[34:34] = bytes(4)
     assert pipeline.process_one(bytes(packet), 1, 0, np.full(PORTS, 100, np.int64)) == [(9, bytes(packet))]
-
-
-def test_a_leaf_sends_its_sum_up_and_copies_what_comes_down(local: tuple[LocalWriter, Pipeline]) -> None:
-    writer, pipeline = local
-    leaf = dataclasses.replace(LEAF, job=3, slot_base=256)
-    jobs.install(writer, leaf)
-    assert pipeline.process_one(contribution(0), 1, 0) == []
-    ((port, up),) = pipeline.process_one(contribution(1), 2, 0)
-    assert (port, addressed(up)) == (40, ("10.0.0.2", 5001, "10.0.0.100", 21313))  # in the name of who completed it
-
-    # the level above copies the result in the server's name, to one of the leaf's workers
-    result = bytearray(up)
-    result[26:30], result[30:34] = up[30:34], up[26:30]
-    result[34:36], result[36:38] = up[36:38], spec.UDP_PORT.to_bytes(2, "big")
-    result[42] = spec.VERSION << 4 | spec.Kind.RESULT
-    result[43] |= spec.Flag.FAN_OUT
-    copies = {p: addressed(c) for p, c in pipeline.process_one(bytes(result), 40, 0)}
-    assert copies == {
-        1: ("10.0.0.100", 21313, "10.0.0.1", 5000),
-        2: ("10.0.0.100", 21313, "10.0.0.2", 5001),
-    }
-    assert pipeline.process_one(bytes(result), 1, 0) == []  # not from below
-
-
-def test_a_spine_copies_once_to_each_leaf(local: tuple[LocalWriter, Pipeline]) -> None:
-    writer, pipeline = local
-    jobs.install(writer, dataclasses.replace(SPINE, fan_in=0xF))
-    assert pipeline.process_one(contribution(1, bits_lo=0b11), 21, 0) == []
-    copies = dict(pipeline.process_one(contribution(2, bits_lo=0b1100), 22, 0))
-    assert {port: addressed(copy) for port, copy in copies.items()} == {
-        # to the port that the leaves listen to
-        21: ("10.0.0.100", 21313, "10.0.0.1", 21313),
-        22: ("10.0.0.100", 21313, "10.0.0.3", 21313),
-        9: ("10.0.0.1", 5000, "10.0.0.100", 21313),
-    }
 
 
 def test_in_process_control_needs_neither_grpc_nor_protobuf() -> None:

@@ -168,25 +168,30 @@ def test_a_folder_of_bmv2(typed: Typed, serve: Serve) -> None:
     assert "expected bfrt.json of p4c's Tofino back end" in err
 
 
-def test_a_server_that_refuses_the_pipeline(typed: Typed, folder: Folder, serve: Serve) -> None:
-    def refuse(rpc: str, request: Any) -> None:
-        if rpc == "SetForwardingPipelineConfig":
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "no space left")
-
-    status, err = complaint(typed(*deploy(serve(before=refuse), folder())))
-    assert status == 1
-    assert "pushing the pipeline: RESOURCE_EXHAUSTED: no space left" in err
+SET, GET, WRITE = "SetForwardingPipelineConfig", "GetForwardingPipelineConfig", "Write"
+FULL = grpc.StatusCode.RESOURCE_EXHAUSTED
+GONE = grpc.StatusCode.UNAVAILABLE
 
 
-def test_a_server_that_refuses_an_entry(typed: Typed, folder: Folder, serve: Serve) -> None:
-    def refuse(rpc: str, request: Any) -> None:
-        if rpc == "Write":
-            raise Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "the table bridge is full")
+@pytest.mark.parametrize(
+    ("rpc", "code", "reason", "told"),
+    [
+        (SET, FULL, "no space left", "pushing the pipeline: RESOURCE_EXHAUSTED: no space left"),
+        (WRITE, FULL, "the table bridge is full", "the table bridge is full"),
+        *[(rpc, GONE, "Socket closed", "the server is gone") for rpc in (SET, GET, WRITE)],
+    ],
+)
+def test_a_server_that_refuses_or_is_gone(
+    typed: Typed, folder: Folder, serve: Serve, rpc: str, code: grpc.StatusCode, reason: str, told: str
+) -> None:
+    def refuse(called: str, request: Any) -> None:
+        if called == rpc:
+            raise Refused(code, reason)
 
     server = serve(before=refuse)
-    status, err = complaint(typed(*deploy(server, folder(), "--route", "10.0.0.0/24=3")))
+    status, err = complaint(typed(*deploy(server, folder(), "--route", "10.0.0.0/24=1")))
     assert status == 1
-    assert "the table bridge is full" in err
+    assert told in err
     assert server.entries == {}
 
 
@@ -198,18 +203,6 @@ def test_another_controller_is_primary(typed: Typed, folder: Folder, serve: Serv
     status, err = complaint(typed(*deploy(server, folder())))
     assert status == 1
     assert "pushing the pipeline: Write from non-master is not permitted." in err
-
-
-@pytest.mark.parametrize("rpc", ["SetForwardingPipelineConfig", "GetForwardingPipelineConfig", "Write"])
-def test_a_connection_that_is_lost(typed: Typed, folder: Folder, serve: Serve, rpc: str) -> None:
-    def vanish(called: str, request: Any) -> None:
-        if called == rpc:
-            raise Refused(grpc.StatusCode.UNAVAILABLE, "Socket closed")
-
-    server = serve(before=vanish)
-    status, err = complaint(typed(*deploy(server, folder(), "--route", "10.0.0.0/24=1")))
-    assert status == 1
-    assert "the server is gone" in err
 
 
 def test_no_server_answers(typed: Typed, folder: Folder, serve: Serve) -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.basics.errors import UserError
+from sa_atp.switches import artefacts
 from sa_atp.switches.control import tofino
 
 from .conftest import Folder, binary
@@ -17,6 +18,8 @@ from .server import BfPipelineConfig, Loaded, unpack_pi, unpack_stratum
 
 BLOB = st.binary(max_size=400)
 NAME = st.text(min_size=1, max_size=200)
+OTHER_P4INFO = artefacts.program().p4info().replace("SwitchIngress", "OtherIngress").encode()
+BINARY, CONTEXT = "pipe/tofino.bin", "pipe/context.json"
 
 
 def test_pi_as_stratum_converts_it() -> None:
@@ -81,76 +84,42 @@ def test_as_the_repository_keeps_it(folder: Folder) -> None:
         tofino.from_folder(made)
 
 
-def _no_binary(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").unlink()
-
-
-def _no_context(made: Path) -> None:
-    (made / "pipe" / "context.json").unlink()
-
-
-def _binary_of_bmv2(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").write_text('{"program": "sa_atp"}')
-
-
-def _cut_binary(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").write_bytes(binary()[:20])
-
-
-def _other_chip(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").write_bytes(binary("tofino2"))
-
-
-def _unknown_chip(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").write_bytes(binary("tofino9"))
-
-
-def _other_program(made: Path) -> None:
-    (made / "pipe" / "tofino.bin").write_bytes(binary(program="router"))
-
-
-def _other_p4info(made: Path) -> None:
-    text = (made / "sa_atp.p4info.txtpb").read_text()
-    (made / "sa_atp.p4info.txtpb").write_text(text.replace("SwitchIngress", "OtherIngress"))
-
-
-def _two_p4infos(made: Path) -> None:
-    (made / "router.p4info.txtpb").write_text("")
-
-
-def _broken_context(made: Path) -> None:
-    (made / "pipe" / "context.json").write_text("{")
-
-
-def _list_for_bfrt(made: Path) -> None:
-    (made / "bfrt.json").write_text("[]")
-
-
-def _empty_conf(made: Path) -> None:
-    (made / "sa_atp.conf").write_text('{"p4_devices": []}')
-
-
 @pytest.mark.parametrize(
-    ("spoil", "complaint"),
+    ("name", "content", "complaint"),
     [
-        (_no_binary, r"expected tofino\.bin of p4c's Tofino back end"),
-        (_no_context, r"expected context\.json of p4c's Tofino back end"),
-        (_binary_of_bmv2, r"tofino\.bin: not a configuration of a Tofino \(it does not begin with a header\)"),
-        (_cut_binary, r"not a configuration of a Tofino \(its header is cut off\)"),
-        (_other_chip, r"context\.json has target 'tofino', tofino\.bin has 'tofino2': they are not of one compilation"),
-        (_unknown_chip, r"it is for 'tofino9'; expected one of tofino, tofino2"),
-        (_other_program, r"context\.json has program_name 'sa_atp', tofino\.bin has 'router'"),
-        (_other_p4info, r"the P4Info has the table OtherIngress\.\S+, bfrt\.json has not"),
-        (_two_p4infos, r"expected one P4Info \(\*\.p4info\.txtpb\), found 2"),
-        (_broken_context, r"context\.json: not JSON"),
-        (_list_for_bfrt, r"bfrt\.json: expected an object"),
-        (_empty_conf, r"sa_atp\.conf: expected p4_devices with p4_programs with p4_pipelines"),
+        (BINARY, None, r"expected tofino\.bin of p4c's Tofino back end"),
+        (CONTEXT, None, r"expected context\.json of p4c's Tofino back end"),
+        (
+            BINARY,
+            b'{"program": "sa_atp"}',
+            r"tofino\.bin: not a configuration of a Tofino \(it does not begin with a header\)",
+        ),
+        (BINARY, binary()[:20], r"not a configuration of a Tofino \(its header is cut off\)"),
+        (
+            BINARY,
+            binary("tofino2"),
+            r"context\.json has target 'tofino', tofino\.bin has 'tofino2': they are not of one compilation",
+        ),
+        (BINARY, binary("tofino9"), r"it is for 'tofino9'; expected one of tofino, tofino2"),
+        (BINARY, binary(program="router"), r"context\.json has program_name 'sa_atp', tofino\.bin has 'router'"),
+        (
+            "sa_atp.p4info.txtpb",
+            artefacts.program().p4info().replace("SwitchIngress", "OtherIngress").encode(),
+            r"the P4Info has the table OtherIngress\.\S+, bfrt\.json has not",
+        ),
+        ("router.p4info.txtpb", b"", r"expected one P4Info \(\*\.p4info\.txtpb\), found 2"),
+        (CONTEXT, b"{", r"context\.json: not JSON"),
+        ("bfrt.json", b"[]", r"bfrt\.json: expected an object"),
+        ("sa_atp.conf", b'{"p4_devices": []}', r"sa_atp\.conf: expected p4_devices with p4_programs with p4_pipelines"),
     ],
 )
-def test_files_that_do_not_belong_together(folder: Folder, spoil: object, complaint: str) -> None:
+def test_files_that_do_not_belong_together(folder: Folder, name: str, content: bytes | None, complaint: str) -> None:
+    """Args: content: of a file, in place of what there is; None: it is not there."""
     made = folder()
-    assert callable(spoil)
-    spoil(made)
+    if content is None:
+        (made / name).unlink()
+    else:
+        (made / name).write_bytes(content)
     with pytest.raises(UserError, match=complaint) as caught:
         tofino.from_folder(made)
     assert "\n" not in str(caught.value)

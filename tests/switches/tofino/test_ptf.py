@@ -15,13 +15,11 @@ from typing import Any
 import pytest
 from conftest import load_pipeline
 from golden import ptf as exporter
-from golden.generate import FOLDER
 from golden.scenarios import EACH, TOFINO_LANES
 
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.pipeline import Pipeline
-from sa_atp.switches.embedded.stf import grammar
 
 from .conftest import Serve
 
@@ -135,22 +133,6 @@ def only_class(module: types.ModuleType) -> Any:
 def test_every_vector_has_its_file(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == sorted(["vector.py", *(f"test_{name}.py" for name in EACH)])
     assert set(exporter.SKIPPED) <= set(EACH)
-
-
-@pytest.mark.parametrize("name", EACH)
-def test_the_packets_are_the_bytes_of_the_vector(name: str, folder: Path, vectors: tuple[Any, Wires]) -> None:
-    steps = only_class(imported(f"test_{name}", folder)).steps
-    exported: list[tuple[str, int, str]] = []
-    for what, step in steps:
-        if what == "packet":
-            port, data, expected = step
-            exported += [("packet", port, data), *(("expect", out, wanted) for out, wanted in expected)]
-    golden = [
-        ("packet", s.port, s.data.hex()) if isinstance(s, grammar.Packet) else ("expect", s.port, s.digits)
-        for s in grammar.read(FOLDER / f"{name}_{TOFINO_LANES}.stf").statements
-        if isinstance(s, grammar.Packet | grammar.Expect)
-    ]
-    assert exported == golden
 
 
 @pytest.mark.parametrize("name", EACH)
