@@ -5,6 +5,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
@@ -19,9 +20,11 @@ import sa_atp
 from sa_atp.basics.errors import UserError
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.loop.driver import Driver
+from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.control import Alive, Leave
+from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.help_messages import Claim, Idle
 from sa_atp.protocol.packets.status_messages import AskStats
 
@@ -170,6 +173,36 @@ def test_looking_at_a_connection_whose_thread_is_stuck_has_an_end(
     finally:
         go_on.set()
     comm.all_reduce(np.ones(10, np.float32))
+
+
+def test_calls_are_answered_while_a_stream_flows(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection's loop is compiled then, and comes out for whoever calls or waits."""
+    runs, run, enough = 0, SteadyLoop.run, threading.Event()
+
+    def counted(loop: SteadyLoop, *given: Any, owes: bool) -> list[Burst] | None:
+        nonlocal runs
+        left = run(loop, *given, owes=owes)
+        runs += left is not None
+        return left
+
+    monkeypatch.setattr(SteadyLoop, "run", counted)
+    (comm,) = connect(1)
+
+    def sum_up() -> None:
+        while not enough.is_set():
+            comm.all_reduce_async(np.ones(200_000, np.float32), key="stream").result(60)
+
+    summing = threading.Thread(target=sum_up)
+    summing.start()
+    end = time.monotonic() + 60
+    try:
+        while runs < 10 and time.monotonic() < end:
+            assert "rank 0: window" in comm.describe()
+            comm.all_reduce(np.ones(3, np.float32))
+    finally:
+        enough.set()
+        summing.join(60)
+    assert runs >= 10
 
 
 # --- arguments that make no sense -------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from helpers.needs import MININET
 
 import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, WORKERS_PORT
+from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.lab.backends.mininet.layout import HostNode, LinkQuality, NetworkLayout, SwitchNode
 from sa_atp.lab.backends.mininet.network import MininetNetwork
 from sa_atp.lab.runs.processes import Group, Process
@@ -29,7 +29,6 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.host_leaf import for_rank
 from sa_atp.net.host_leaf.meeting import Meeting, Ports
 from sa_atp.net.sockets.addresses import parse_address
-from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.client import P4RuntimeClient
 from sa_atp.switches.control.events import Event
@@ -44,20 +43,10 @@ class Above:
     """A switch and a parameter server on loopback."""
 
     def __init__(self, group: Group, folder: Path) -> None:
-        self.group, self.folder = group, folder
-        ports = ["--udp", f"{WORKERS_PORT}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
-        switch = group.start("switch", ["sa_atp", "switch", "--lanes", str(LANES), *ports], folder / "switch.log")
-        answer = switch.answer(READY_TIMEOUT_S)
-        self.grpc = str(answer["grpc"])
-        udp = "{}:{}".format(*answer["udp"][str(WORKERS_PORT)])
-        listen = ["--listen", f"{LOOPBACK}:0", "--grpc", self.grpc, "--switch-address", udp]
-        self.log = folder / "ps.log"
-        server = group.start("parameter server", ["sa_atp", "ps", *listen], self.log)
-        self.server = "udp://{}:{}".format(*server.answer(READY_TIMEOUT_S)["address"])
-
-    @property
-    def address(self) -> Address:
-        return parse_address(self.server)
+        self.group, self.folder, self.log = group, folder, folder / "ps.log"
+        self.cluster = LocalCluster(group, folder, lanes=LANES, slots=1024)
+        self.address = self.cluster.ready()
+        self.server = "udp://{}:{}".format(*self.address)
 
     def leaf(self) -> Process:
         leaf = self.group.start("leaf", ["sa_atp", "leaf", "--up", self.server], self.folder / "leaf.log")
@@ -66,18 +55,15 @@ class Above:
 
     def contributions(self, job: int) -> int:
         """Packets with contributions that the switch has added up, all of which were new to it."""
-        client = P4RuntimeClient(self.grpc, read_only=True).open()
-        try:
+        with P4RuntimeClient(self.cluster.grpc, read_only=True) as client:
             found = jobs.counters(client, job)
-        finally:
-            client.close()
         return sum(found[event].packets or 0 for event in SUMMED)
 
 
-@pytest.fixture
-def above(tmp_path: Path) -> Iterator[Above]:
+@pytest.fixture(scope="module")
+def above(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Above]:
     with Group() as group:
-        yield Above(group, tmp_path)
+        yield Above(group, tmp_path_factory.mktemp("logs"))
 
 
 @contextlib.contextmanager
@@ -97,7 +83,8 @@ def joined(server: str, ranks: int, monkeypatch: pytest.MonkeyPatch, alone: int 
         patch.setenv(for_rank.VARIABLE, "none")
         for thread in threads[:alone]:
             thread.start()
-        until(lambda: sum(len(job.members) for job in job_status.ask_for_jobs(parse_address(server))) == alone)
+        if alone:
+            until(lambda: sum(len(job.members) for job in job_status.ask_for_jobs(parse_address(server))) == alone)
     for thread in threads[alone:]:
         thread.start()
     try:

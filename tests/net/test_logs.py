@@ -2,16 +2,15 @@
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.ranks import on_ranks, running_server
 
 import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends.cluster import LocalCluster
-from sa_atp.lab.runs.processes import Group
+from sa_atp.net.communicator import Communicator
 from sa_atp.net.logs.reading import read
 from sa_atp.net.logs.writing import MOST_EARLY, LogFolder, folder_of
 from sa_atp.protocol.log.lines import RANK_KINDS, SERVER_KINDS
@@ -29,17 +28,13 @@ def test_a_job_on_sockets_logs_what_a_simulated_one_does(tmp_path: Path, monkeyp
     log = tmp_path / "log"
     monkeypatch.setenv("SA_ATP_LOG", str(log))
 
-    def one(rank: int) -> None:
-        with sa_atp.connect(server, job="a job/1", rank=rank, world_size=2, micro_batches=2, help="steal") as comm:
-            for _ in range(3):  # of which the later ones are foretold, and flow
-                comm.all_reduce(np.full(VALUES, rank + 1, np.float32), key="x")
-            comm.helping.report_idle(comm.helping.begin_step()).result(30)
+    def work(comm: Communicator) -> None:
+        for _ in range(3):  # of which the later ones are foretold, and flow
+            comm.all_reduce(np.full(VALUES, comm.membership.rank + 1, np.float32), key="x")
+        comm.helping.report_idle(comm.helping.begin_step()).result(30)
 
-    with Group() as group:
-        server = "udp://{}:{}".format(*LocalCluster(group, tmp_path, lanes=64, slots=256, log=log).ready())
-        with ThreadPoolExecutor(2) as pool:
-            for done in [pool.submit(one, rank) for rank in range(2)]:
-                done.result(60)
+    with running_server(tmp_path, log=log) as server:
+        on_ranks(server, work, "a job/1", 2, micro_batches=2, help="steal")
     folder = log / "a_job_1"
     for rank in range(2):
         found = names(folder / f"rank-{rank}.jsonl")

@@ -117,10 +117,9 @@ def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
     assert sorted(header["seq"].tolist()) == list(range(80))
 
 
-@pytest.mark.parametrize("cores", [2, 3])
-def test_several_cores_make_the_same_sums_as_one(cores: int) -> None:
+def test_several_cores_make_the_same_sums_as_one() -> None:
     seen = []
-    for count in (1, cores):
+    for count in (1, 3):
         with running(compiled=True, cores=count) as switch:
             switch.install()
             got: list[list[bytes]] = [[] for _ in switch.sockets]

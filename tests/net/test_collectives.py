@@ -1,8 +1,9 @@
-"""Reduce-scatter over real sockets, and over shared memory: embedded switch and parameter server as processes."""
+"""Reduce-scatter and all-gather over real sockets, and over shared memory: switch and parameter server as processes."""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sa_atp.lab.backends.cluster import WORKERS_PORT, LocalCluster
 from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
 
-RANKS = 4
+RANKS, GATHERING = 4, 3
 
 
 def test_each_rank_gets_its_part(server: str) -> None:
@@ -56,8 +57,7 @@ def test_calls_that_do_not_fit_the_job(server: str) -> None:
         sa_atp.connect(server, job="none", rank=0, world_size=1, results="scattered", help="steal")
 
 
-@pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "UDP"])
-def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path, shares: bool) -> None:
+def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path) -> None:
     """The parameter server configures the new one, and what the old one had summed is sent again."""
     size, done, last = 100_000, [0] * RANKS, [1_000_000]
     base = (np.arange(RANKS * size) % 977).astype(np.float32)
@@ -76,15 +76,79 @@ def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path, 
             time.sleep(0.01)
 
     with Group() as group, ThreadPoolExecutor(1) as pool:
-        cluster = LocalCluster(group, tmp_path, lanes=64, slots=256, shares=shares)
+        cluster = LocalCluster(group, tmp_path, lanes=64, slots=256)
         host, port = cluster.ready()
         running = pool.submit(on_ranks, f"udp://{host}:{port}", work, "restarted", RANKS, results="scattered")
         until(3, running)
         cluster.switch._process.kill()
         cluster.switch._process.wait()
         place = ["--udp", "{}={}:{}".format(WORKERS_PORT, *cluster.switch_address), "--grpc", cluster.grpc]
-        options = ["--lanes", "64", "--contributions", "64", *place, *([] if shares else ["--no-shm"])]
+        options = ["--lanes", "64", "--contributions", "64", *place]
         group.start("switch", ["sa_atp", "switch", *options], tmp_path / "again.log", forked=()).answer(60)
         until(max(done) + 3, running)
         last[0] = max(done) + 2
-        assert running.result(120) == [shares] * RANKS
+        assert running.result(120) == [True] * RANKS
+
+
+# --- all-gather -------------------------------------------------------------------------------------------------------
+
+
+def array_of(rank: int, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+    drawn = np.random.default_rng(rank).integers(0, 256, (*shape, np.dtype(kind).itemsize), np.uint8)
+    return drawn.view(kind).reshape(shape)
+
+
+CASES = [
+    ("float32", (1,)), ("float16", (3, 5)), ("float64", (20_000,)), ("int64", (7,)), ("uint8", (5,)), ("complex64", (2, 2)),
+    ("S3", (4,)), ("float32", (0, 4)), ("float32", ()), ("int16", (123, 321)),
+]  # fmt: skip
+
+
+def test_each_rank_gathers_the_arrays_of_all(server: str) -> None:
+    def work(comm: Communicator) -> list[np.ndarray]:
+        rank = comm.membership.rank
+        arrays = [array_of(rank, *case) for case in CASES]
+        futures = [comm.all_gather_async(array) for array in arrays]
+        summed = np.full(1000, rank, np.float32)
+        comm.all_reduce(summed)
+        assert (summed == 3).all()
+        found = [comm.all_gather(array) for array in arrays]
+        for one, future in zip(found, futures, strict=True):
+            assert one.tobytes() == future.result(30).tobytes()
+        strided = np.arange(4000, dtype=np.int32)[::2]
+        strided.flags.writeable = False
+        np.testing.assert_array_equal(comm.all_gather(strided), [strided] * GATHERING)
+        assert comm.stats().malformed == 0
+        return found
+
+    for found in on_ranks(server, work, "arrays", GATHERING):
+        for case, parts in zip(CASES, found, strict=True):
+            expected = np.stack([array_of(rank, *case) for rank in range(GATHERING)])
+            assert (parts.dtype, parts.shape) == (expected.dtype, expected.shape)
+            assert parts.tobytes() == expected.tobytes()
+
+
+def test_tensors_are_gathered(server: str) -> None:
+    torch = pytest.importorskip("torch")
+
+    def work(comm: Communicator) -> Any:
+        return comm.all_gather(torch.full((5, 3), comm.membership.rank + 0.5, dtype=torch.bfloat16).t())
+
+    for found in on_ranks(server, work, "tensors", GATHERING):
+        assert (found.dtype, tuple(found.shape)) == (torch.bfloat16, (GATHERING, 3, 5))
+        assert found.float().mean(dim=(1, 2)).tolist() == [0.5, 1.5, 2.5]
+
+
+def test_what_cannot_be_gathered(server: str) -> None:
+    def plain(comm: Communicator) -> None:
+        for wrong, said in (([1.0], "a list cannot be gathered"), (np.array([None]), "an array of object cannot")):
+            with pytest.raises(UserError, match=said):
+                comm.all_gather(wrong)
+
+    def refused(comm: Communicator) -> None:
+        with pytest.raises(UserError, match="all_gather is for jobs without help and seats"):
+            comm.all_gather(np.ones(8, np.float32))
+
+    on_ranks(server, plain, "plain", GATHERING)
+    on_ranks(server, refused, "scattered", GATHERING, results="scattered")
+    on_ranks(server, refused, "help", GATHERING, help="steal", micro_batches=2)
