@@ -1,17 +1,11 @@
 """The stages of a chunk, from its scale to its sum: section 6.2 as a table, and what holds in whatever order sums come."""
 
-import random
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES, Plan
-from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import (
     COARSE_BITS,
     CODE_NOT_FINITE,
@@ -27,7 +21,6 @@ from sa_atp.protocol.rank.compiled.kernels import HistoryRow
 from sa_atp.protocol.rank.sums.buffers import Buffers
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import UNKNOWN, Operation
-from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
 from sa_atp.protocol.records import dtype_of
@@ -340,141 +333,3 @@ def test_a_scale_fragment_is_needed_as_long_as_one_of_its_chunks_waits_for_it() 
     assert 0 in pending(found)
     data(found, 0, FINE, GATHERED, chunk=1, only=1)
     assert 0 not in pending(found)
-
-
-# --- in any order -----------------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Rank:
-    found: Operation
-    senders: list[ContributionGroup]
-    settled: set[int] = field(default_factory=set)  # fragments that were missing once, and are not any more
-    wanted: set[int] = field(default_factory=set)
-    stages: list[tuple[int, ...]] = field(default_factory=list)
-    now_us: int = 1
-
-    def look(self) -> None:
-        """What may never be, after each thing that happens."""
-        found, missing = self.found, pending(self.found)
-        self.settled |= self.wanted - missing
-        self.wanted = missing
-        assert not missing & self.settled, "what is known is not needed again"
-        assert found.missing == len(missing)
-        # (attempt, exponent known), and both of them at their end when it is accepted
-        now = [(int(a), e != UNKNOWN) if not w else (2, True) for a, e, w in zip(
-            found.attempt, found.exponent, found._accepted, strict=True)]  # fmt: skip
-        places = tuple(2 * attempt + known for attempt, known in now)
-        if self.stages:
-            assert all(after >= before for after, before in zip(places, self.stages[-1], strict=True)), (
-                "a stage went back"
-            )
-        self.stages.append(places)
-
-    def send(self, sender: ContributionGroup, most: int) -> list[int]:
-        span = self.found.plan.span
-        ranges = sender.take(span, most, span, self.found.pending) if sender.has_work else []
-        self.now_us += 1
-        for first, end in ranges:
-            sender.on_sent(first, end, self.now_us, 100)
-        left = [local for first, end in ranges for local in range(first, end)]
-        assert not self.settled & set(left), "sent although it is known"
-        assert set(left) <= pending(self.found)
-        return left
-
-    def lanes(self, sender: ContributionGroup, local: int) -> tuple[int, np.ndarray]:
-        (run,) = self.found.plan.runs(local, local + 1)
-        bits, out = np.zeros((1, 1), np.uint64), np.zeros((1, LANES), LANE)
-        sender.write_lanes(run, self.found.exponent_of(run), bits, out)
-        return self.found.exponent_of(run), out[0].astype(np.int64)
-
-
-Sums = dict[tuple[int, int], dict[int, np.ndarray]]  # of a fragment at an exponent: by bits, what has been contributed
-
-
-def deliver(rank: Rank, offered: Sums, chosen: tuple[int, int]) -> None:
-    local, exponent = chosen
-    wanted, settled = local in rank.wanted, local in rank.settled
-    whole = np.clip(sum(offered[chosen].values()), -(1 << 31), (1 << 31) - 1)
-    news, sent_us = rank.found.on_results(local, exponent, whole.astype(LANE).reshape(1, -1))
-    assert news in (0, 1)
-    assert news or not wanted, "needed, and not taken"
-    assert not (news and settled), "taken twice"
-    assert news or sent_us == NEVER
-    rank.look()
-
-
-@settings(max_examples=60)
-@given(
-    seed=st.integers(0, 2**32 - 1),
-    values=st.sampled_from((1, 64, 65, 700, CHUNK_VALUES + 130)),
-    magnitudes=st.tuples(st.integers(-30, 30), st.integers(-30, 30)),
-    history=st.sampled_from((None, 3, 25, 60)),
-    away=st.sampled_from((0, 30, 1_000_000)),
-)
-@example(seed=1, values=700, magnitudes=(20, 20), history=25, away=0)  # poison, and done again
-@example(seed=1, values=700, magnitudes=(-20, -20), history=3, away=1_000_000)  # too coarse, and done again
-def test_accepted_sums_are_those_of_the_contributions(
-    seed: int, values: int, magnitudes: tuple[int, int], history: int | None, away: int
-) -> None:
-    """Two ranks whose fragments and sums are delayed, lost and doubled as chance will have it.
-
-    The second one contributes when it has been `away` for so many turns. Where it is at all, the first one sends the
-    same for it, so that it may find itself stages behind.
-    """
-    rng = random.Random(seed)
-    numbers = np.random.default_rng(seed)
-    parts = [np.ldexp(numbers.standard_normal(values), m).astype(np.float32) for m in magnitudes]
-    chunks = Plan(values, LANES).chunks
-    ranks = []
-    for n in range(RANKS):
-        found = operation(values, known=[ChunkHistory(history, history + 3)] * chunks if history else [])
-        ranks.append(Rank(found, [group(found, n, parts[n])] if n == 0 or not away else []))
-        ranks[-1].look()
-    if away:
-        ranks[0].senders.append(group(ranks[0].found, 1, parts[1]))
-    offered: Sums = defaultdict(dict)
-    for turn in range(100_000):
-        if all(rank.found.is_done() for rank in ranks):
-            break
-        n = rng.randrange(RANKS)
-        rank = ranks[n]
-        what = rng.random()
-        if turn == away and not ranks[1].senders:
-            ranks[1].senders.append(group(ranks[1].found, 1, parts[1]))
-        if what < 0.4 and rank.senders:
-            sender = rng.choice(rank.senders)
-            for local in rank.send(sender, rng.choice((1, 20, 500))):
-                exponent, lanes = rank.lanes(sender, local)
-                before = offered[local, exponent].setdefault(sender.bits, lanes)
-                assert (before == lanes).all(), "whoever sends it, and however often, it is the same"
-        elif what < 0.5 and rank.senders:
-            sender, oldest = rng.choice(rank.senders), rank.found.oldest_pending()
-            if oldest is not None:
-                sender.mark_lost(sender.waiting(rank.found.pending, oldest, rank.now_us + 1))
-        else:
-            whole = [chosen for chosen, given_ in offered.items() if len(given_) == RANKS]
-            wanted = [chosen for chosen in whole if rank.found.pending[chosen[0]]]
-            for chosen in rng.sample(wanted, min(len(wanted), rng.choice((1, 30, 300)))):
-                if rank.found.pending[chosen[0]] and rng.random() < 0.8:
-                    deliver(rank, offered, chosen)
-            if whole:
-                deliver(rank, offered, rng.choice(whole))  # one that has come before, or of a stage to come
-    assert all(rank.found.is_done() for rank in ranks), "it hangs"
-
-    found = ranks[0].found
-    sums, exponents = found.integers()
-    for rank in ranks:
-        out = np.empty(values, np.float32)
-        rank.found.result(out)
-        assert (rank.found.integers()[0] == sums).all()
-        assert (rank.found.exponent == exponents).all()
-        for chunk in range(chunks):
-            start, end = found.plan.values_of(chunk)
-            expected = np.empty(end - start, np.int32)
-            assert quantise([part[start:end] for part in parts], int(exponents[chunk]), RANKS, expected) == 0
-            assert (sums[start:end] == expected).all()
-            assert (out[start:end] == (expected * 2.0 ** -int(exponents[chunk])).astype(np.float32)).all()
-        for sender in rank.senders:
-            assert not may_leave(rank.found, sender), "nothing is sent when all is known"
-            assert sender.in_flight == 0
