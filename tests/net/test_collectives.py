@@ -57,7 +57,8 @@ def test_calls_that_do_not_fit_the_job(server: str) -> None:
         sa_atp.connect(server, job="none", rank=0, world_size=1, results="scattered", help="steal")
 
 
-def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shares", [True, False], ids=["shared memory", "UDP"])
+def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path, shares: bool) -> None:
     """The parameter server configures the new one, and what the old one had summed is sent again."""
     size, done, last = 100_000, [0] * RANKS, [1_000_000]
     base = (np.arange(RANKS * size) % 977).astype(np.float32)
@@ -76,18 +77,18 @@ def test_a_switch_that_is_killed_and_started_again_beside_a_job(tmp_path: Path) 
             time.sleep(0.01)
 
     with Group() as group, ThreadPoolExecutor(1) as pool:
-        cluster = LocalCluster(group, tmp_path, lanes=64, slots=256)
+        cluster = LocalCluster(group, tmp_path, lanes=64, slots=256, shares=shares)
         host, port = cluster.ready()
         running = pool.submit(on_ranks, f"udp://{host}:{port}", work, "restarted", RANKS, results="scattered")
         until(3, running)
         cluster.switch._process.kill()
         cluster.switch._process.wait()
         place = ["--udp", "{}={}:{}".format(WORKERS_PORT, *cluster.switch_address), "--grpc", cluster.grpc]
-        options = ["--lanes", "64", "--contributions", "64", *place]
+        options = ["--lanes", "64", "--contributions", "64", *place, *([] if shares else ["--no-shm"])]
         group.start("switch", ["sa_atp", "switch", *options], tmp_path / "again.log", forked=()).answer(60)
         until(max(done) + 3, running)
         last[0] = max(done) + 2
-        assert running.result(120) == [True] * RANKS
+        assert running.result(120) == [shares] * RANKS
 
 
 # --- all-gather -------------------------------------------------------------------------------------------------------
