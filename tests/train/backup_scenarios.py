@@ -4,7 +4,6 @@ import copy
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -157,46 +156,6 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str =
     return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
 
 
-def norms_beside_each_other(rank: int, world_size: int, *, steps: int, micro_batches: int) -> dict[str, Any]:
-    """A BatchNorm of large activations before one of small ones.
-
-    Returns: their statistics, those that rank 0's batches give where nothing is sent, and the means that are expected of
-    micro-batches.
-    """
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.BatchNorm1d(16), nn.Linear(16, 16), nn.BatchNorm1d(16), nn.Linear(16, 1))
-    with torch.no_grad():
-        model.get_parameter("1.weight").mul_(0.1)
-        model.get_parameter("1.bias").zero_()
-    reference = copy.deepcopy(model)
-
-    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
-        generator = torch.Generator().manual_seed(1000 * step + shard)
-        return torch.rand(24, 16, generator=generator) * 255, torch.zeros(24, 1)
-
-    state = SaAtpState.from_env(help="steal", micro_batches=micro_batches)
-    backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state)
-    for step in range(steps):
-        backup.forward_backward(step)
-        before = {name: buffer.clone() for name, buffer in reference.named_buffers()}
-        total = {name: torch.zeros_like(buffer) for name, buffer in before.items()}
-        for piece in batch(step, 0)[0].chunk(micro_batches):
-            for name, buffer in reference.named_buffers():
-                buffer.copy_(before[name])
-            with torch.no_grad():
-                reference(piece)
-            for name, buffer in reference.named_buffers():
-                total[name] += buffer - before[name] if "num" in name else buffer * (1 / micro_batches)
-        for name, buffer in reference.named_buffers():
-            buffer.copy_(before[name] + total[name] if "num" in name else total[name])
-    state.close()
-
-    def listed(module: nn.Module) -> dict[str, list[float]]:
-        return {name: buffer.reshape(-1).tolist() for name, buffer in module.named_buffers()}
-
-    return {"found": listed(model), "expected": listed(reference)}
-
-
 def two_models(rank: int, world_size: int) -> dict[str, list[float]]:
     """Two models trained in turns, each with help of its own. Returns: the losses of both."""
     losses: dict[str, list[float]] = {"a": [], "b": []}
@@ -211,57 +170,6 @@ def two_models(rank: int, world_size: int) -> dict[str, list[float]]:
     for backup in backups.values():
         backup.state.close()
     return losses
-
-
-def unused_parameters(rank: int, world_size: int) -> dict[str, Any]:
-    """Ranks use different layers; one layer nobody uses; gradients accumulate over two steps."""
-
-    class Layers(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(nn.Linear(4, 1, bias=False) for _ in range(3))
-
-        def forward(self, which: int, x: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.layers[which](x)
-            return found
-
-    def batch(step: int, shard: int) -> tuple[tuple[int, torch.Tensor], torch.Tensor]:
-        return (shard % 2, torch.full((1, 4), float(1 + step))), torch.zeros(1, 1)
-
-    torch.manual_seed(0)
-    spread = DistributedDataParallel(Layers(), find_unused_parameters=True)
-    state = SaAtpState.from_env(help="clone")
-    backup = BackupCompute(spread, lambda output, target: (output - target).sum(), batch, state=state)
-    backup.forward_backward()
-    backup.forward_backward()
-    state.close()
-    found = [p.grad for p in spread.parameters()]
-    return {"gradients": [None if g is None else g.reshape(-1).tolist() for g in found]}
-
-
-def paused_rank(rank: int, world_size: int, *, folder: str) -> dict[str, Any]:
-    """The last rank stops within step 4; the others wake it when they have done step 8 without it."""
-    model = make_model("dropout")
-    emulate_device(model, 0.02 / SAMPLES)
-    woken = Path(folder) / "woken"
-
-    def batch(step: int, shard: int) -> tuple[torch.Tensor, torch.Tensor]:
-        while step == 4 and shard == rank == world_size - 1 and not woken.exists():
-            time.sleep(0.02)
-        return batch_of(step, shard)
-
-    state = SaAtpState.from_env(help="clone")
-    backup = BackupCompute(model, nn.functional.mse_loss, batch, state=state)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
-    losses = []
-    for step in range(12):
-        optimiser.zero_grad()
-        losses.append(float(backup.forward_backward(step)))
-        optimiser.step()
-        if rank == 0 and step == 8:
-            woken.touch()
-    state.close()
-    return {"losses": losses, "stats": backup.stats.as_dict()}
 
 
 def victim(rank: int, world_size: int) -> None:

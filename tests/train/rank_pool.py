@@ -8,6 +8,7 @@ import itertools
 import multiprocessing
 import os
 import signal
+import socket
 import time
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,12 @@ WRITTEN_S = 1.0  # within which a process that still runs at all has written whe
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["sa_atp.ddp", "torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def tail(log: Path, lines: int) -> str:

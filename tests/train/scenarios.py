@@ -182,16 +182,3 @@ def two_models(rank: int, world_size: int, *, hook: bool) -> list[float]:
     if state is not None:
         state.close()
     return losses.tolist()
-
-
-def disagreement(rank: int, world_size: int) -> str:
-    """Ranks whose models differ in size, past DDP's own check. Returns: what went wrong."""
-    state = SaAtpState.from_env()
-    try:
-        sum_in_background(state, torch.ones(100 + 1000 * rank)).wait()
-        sum_in_background(state, torch.ones(100)).wait()
-    except RuntimeError as error:
-        return str(error)
-    finally:
-        state.close()
-    return ""

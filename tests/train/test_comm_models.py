@@ -1,14 +1,9 @@
 """Gradients of well-known models as communication workloads: their sizes, and runs with them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans import plan_files
-from sa_atp.lab.runs.progress import Progress
 from sa_atp.steps.workloads.comm_models import COMM_MODELS, CommModel, parameter_shapes
 
 
@@ -37,12 +32,3 @@ def test_wrong_arguments() -> None:
         parameter_shapes("resnet-51")
     with pytest.raises(UserError, match="scale = 0"):
         CommModel("vgg-16", seed=1, world_size=1, batch_size=1, micro_batches=1, scale=0.0)
-
-
-def test_plan_with_such_a_model() -> None:
-    path = Path(__file__).parents[2] / "topologies" / "resnet50.toml"
-    small = ["run.steps=3", "job.model_scale=0.002", "job.micro_batches=4", 'run.policies=["sa-atp"]']
-    (run,) = simulated.run(plan_files.load(path, small), Progress())
-    assert (run.sums_checked, run.sums_wrong) == (12, 0)
-    assert run.help["helped_steps"] >= 1
-    assert not run.evaluations, "nothing is trained, so there is nothing to evaluate"

@@ -1,21 +1,13 @@
 """Every example runs, and learns; the README's changes to a normal script are what they say."""
 
 import re
-import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rank_pool import HERE, Ranks
+from rank_pool import HERE, Ranks, free_port
 
 ROOT = HERE.parents[1]
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def run(ranks: Ranks, world_size: int, name: str, *arguments: str) -> Any:

@@ -250,6 +250,9 @@ def test_sparse_and_unused_gradients() -> None:
     assert not np.any(rows[3:])
     assert flat[workload.layout.used["0.weight"][0]] == 1
     assert flat[workload.layout.used["extra.weight"][0]] == 0
+    workload.apply(flat)
+    assert module[0].weight.grad is not None
+    assert module.extra.weight.grad is None, "a parameter that nobody used must keep its gradient, or lack of one"
 
 
 @pytest.mark.parametrize(

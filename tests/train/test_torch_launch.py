@@ -9,7 +9,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 from helpers.needs import MININET
-from rank_pool import HERE, Ranks
+from rank_pool import HERE, Ranks, free_port
 from restarting import STEPS
 
 from sa_atp.cli.parts.torchrun import OWN_STORE, warning
@@ -85,12 +84,6 @@ def torchrun(host: Host, arguments: list[str], environment: dict[str, str], log:
                 process.wait(20)
             os.killpg(process.pid, signal.SIGKILL)  # the ranks as well
             process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("where", ["loopback", pytest.param("mininet", marks=MININET)])
