@@ -133,65 +133,6 @@ def test_up_reports_a_dead_parameter_server(tmp_path: Path) -> None:
 
 
 # Two ranks sum, and say so, until the third file is there.
-LONG_PROGRAM = """
-import os, sys, numpy as np, sa_atp
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-
-folder = Path(sys.argv[1])
-
-def rank(number):
-    server, job = os.environ["SA_ATP_SERVER"], os.environ["SA_ATP_JOB"]
-    wrong = step = 0
-    with sa_atp.connect(server, job=job, rank=number, world_size=2) as comm:
-        while True:
-            array = np.full(5000, number + step % 7, np.float32)
-            array[0] = number == 0 and (folder / "enough").exists()
-            comm.all_reduce(array)
-            wrong += set(array[1:].tolist()) != {1.0 + 2 * (step % 7)}
-            step += 1
-            if number == 0:
-                (folder / f"{step // 100}").touch()
-            if array[0]:
-                return wrong
-
-with ThreadPoolExecutor(2) as pool:
-    print(list(pool.map(rank, (0, 1))))
-"""
-
-
-def switch_below(pid: int) -> int:
-    """The number of the switch's process among the descendants of a process."""
-    commands = {each: Path(f"/proc/{each}/cmdline").read_text().replace("\0", " ") for each in descendants(pid)}
-    return next(each for each, command in commands.items() if "sa_atp switch" in command)
-
-
-def test_a_switch_that_is_killed_twice_is_started_again_and_sums_go_on(tmp_path: Path) -> None:
-    progress = tmp_path / "progress"
-    progress.mkdir()
-    command = ("--", sys.executable, "-c", LONG_PROGRAM, str(progress))
-    with started("--lanes", "64", *command, logs=tmp_path) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        for _ in range(2):
-            wait_for_more(progress, process)
-            os.kill(switch_below(process.pid), signal.SIGKILL)
-        wait_for_more(progress, process)
-        (progress / "enough").touch()
-        assert process.stdout.read() == "[0, 0]\n"
-        assert process.wait() == 0
-        said = process.stderr.read()
-    assert said.count("sa-atp: switch ended with status -9 (SIGKILL), and is started again: jobs go on") == 2
-
-
-def wait_for_more(progress: Path, process: "subprocess.Popen[str]") -> None:
-    """Waits until two more files are there than now, so that sums began and ended meanwhile."""
-    had = len(list(progress.iterdir()))
-    while len(list(progress.iterdir())) < had + 2:
-        assert process.poll() is None, process.stderr and process.stderr.read()
-        time.sleep(0.02)
-
-
 def test_a_port_in_use_is_told_at_once_and_leaves_nothing(tmp_path: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as taken:
         taken.bind(("127.0.0.1", 0))
@@ -282,19 +223,3 @@ def test_ctrl_c_ends_a_command_that_does_not_listen(tmp_path: Path, monkeypatch:
         with pytest.raises(KeyboardInterrupt):
             run_command(["sh", "-c", f"trap '' INT TERM; echo $$ > {pid}; while :; do sleep 0.05; done"], {}, [])
     assert gone(int(pid.read_text()))
-
-
-def test_what_cannot_be(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, message in (
-        (("--workers", "0"), "--workers 0: expected 1 to 64"),
-        (("--slots", "3"), "--slots 3: expected a power of two, at most 4096"),
-        (("--slots", "8192"), "--slots 8192: expected a power of two, at most 4096"),
-        (("--job", ""), "--job '': expected a name of 1 to 64 characters"),
-        (("--listen", "nowhere"), "the host 'nowhere' is not known"),
-        (("--json", "--", "true"), "--json: standard output belongs to the command"),
-        (("--", "no-such-program"), "no-such-program: no such program on PATH"),
-    ):
-        assert main(["up", *words]) == 2
-        out, err = capsys.readouterr()
-        assert (out, err.count("\n")) == ("", 1)
-        assert message in err

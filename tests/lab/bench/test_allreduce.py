@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import allreduce, allreduce_sizes
 
 
@@ -48,18 +47,3 @@ def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, m
     assert figure.read_bytes().startswith(b"\x89PNG")
     allreduce_sizes.print_table(found)
     assert "p99" in capfd.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--workers", "1"), "--workers 1: expected 2 to"),
-        (("--iterations", "0"), "--iterations 0: expected at least 1"),
-        (("--link-mbps", "100"), "the rate of loopback cannot be limited"),
-        (("--switch", "bmv2"), "BMv2 needs interfaces"),
-        (("--figure", "x.png"), "add --sizes"),
-    ],
-)
-def test_requests_that_cannot_be_measured(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        run(*arguments)

@@ -28,24 +28,6 @@ def test_goodput_with_losses() -> None:
     assert five.retransmitted < 0.13 * five.sent
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--workers", "1"], "--workers 1: expected 2 to 64"),
-        (["--mbytes", "0"], "--mbytes 0.0: expected"),
-        (["--iterations", "0"], "--iterations 0: expected at least 1"),
-        (["--loss", "0", "1"], "--loss 1.0: expected 0 to less than 1"),
-        (["--link-mbps", "0"], "--link-mbps 0.0: expected more than 0"),
-        (["--delay-us", "-1"], "--delay-us -1: expected 0 or more"),
-    ],
-)
-def test_wrong_options_are_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:  # fmt: skip
-    assert main(["bench", "loss", *arguments]) == 2
-    assert message in capsys.readouterr().err
-
-
 def test_its_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "loss", "--workers", "2", "--mbytes", "0.05", "--loss", "0.02", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

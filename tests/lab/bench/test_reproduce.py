@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sa_atp.basics.errors import SaAtpError
-from sa_atp.cli import main
 from sa_atp.lab.reproduce import page as reproduce_page
 from sa_atp.lab.reproduce import reproduce
 from sa_atp.lab.reproduce.points import (
@@ -107,27 +106,6 @@ def test_the_same_seed_gives_the_same_bytes_and_nothing_is_computed_twice(
     assert numbers == json.loads((tmp_path / "one" / reproduce.NUMBERS).read_text())
     assert numbers["sums_wrong"] == 0
     assert [claim["ours"]["runs"] for claim in numbers["headlines"][0]["claims"]] == [1, 1]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["--only", "nothing"], "--only nothing: expected one of sa-atp, falcon, boa, boa-thesis, trio-ml"),
-        (["--seeds", "0"], "--seeds 0: expected 1 to 100"),
-        (["--seed", "-1"], "--seed -1: expected 0 to"),
-        (["--steps", "3"], "--steps 3: expected at least 4"),
-        (["--jobs", "0"], "--jobs 0: expected at least 1"),
-        (["--only", "trio-ml", "--scheduler", "nowhere"], "--scheduler nowhere: expected the address"),
-        (["--out", "/dev/null/page"], "/dev/null/page: cannot be written"),
-    ],
-)
-def test_bad_input_is_answered_in_one_line(
-    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["reproduce", "--out", str(tmp_path / "out"), *arguments]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sa-atp: ")]
-    assert len(lines) == 1
-    assert says in lines[0]
 
 
 def test_a_run_that_fails_says_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.bench import scale
 
 
@@ -39,16 +38,3 @@ def test_runs_with_hundreds_of_workers_on_one_server_end() -> None:
     """The server's link carries all gradients, so that steps take longer than the plan's other bounds."""
     point = scale.measure("ps", 256, scale.WARM_UP + 1, stragglers=False)
     assert point.iteration_time_s > 20
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--workers", "4,x"), "--workers x: expected whole numbers from 2 to 4096"),
-        (("--policies", "gloo"), "policy 'gloo' has no sums"),
-        (("--steps", "4"), "--steps 4: expected more than 4"),
-    ],
-)
-def test_wrong_input(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        scale.run(options(*arguments))

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from sa_atp import experiment
 from sa_atp.basics.errors import UserError
-from sa_atp.cli import main
 from sa_atp.lab.maps import sentences as said
 from sa_atp.lab.maps.axes import NAMED, gradient_bits, parse, placed
 from sa_atp.lab.maps.numbers import judged
@@ -90,44 +89,6 @@ def test_a_map_with_loss_is_of_packets_everywhere() -> None:
 
     assert networks("loss=0,0.01") == {"packets"}
     assert networks("help.grade=steal,clone") == {"flows"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (
-            ["--x", "speed=1,2"],
-            "--x speed: expected a key of plans, like topology.workers, or one of workers, severity",
-        ),
-        (["--x", "severty"], "(did you mean severity?)"),
-        (["--x", "straggler.slow=1,2"], "straggler.slow"),
-        (["--x", "severity=1"], "--x severity: 1 values: expected 2 to 32, for example severity=1,2,4"),
-        (["--x", "severity=2,2"], "--x severity: a value is there twice"),
-        (["--x", "severity=1,?"], "--x severity=1,?: expected NAME=VALUE,VALUE,..."),
-        (["--x", "severity=0.5,1"], "severity = 0.5: straggler.slowdown = 0.5: expected 1.0 to 1000.0"),
-        (["--x", "severity=a,b"], "severity = 'a': expected a number"),
-        (["--y", "severity=1,2"], "--y severity: expected another axis than --x"),
-        (["--y", "static"], 'static = 0: expected a plan with straggler.pattern = "random"'),
-        (["--y", "workers=1.5,2"], "workers = 1.5: expected a whole number of workers"),
-        (["--y", "compute-to-send=0,1"], "compute-to-send = 0: expected more than 0"),
-        (["--set", "straggler.pattern=none"], "straggler.pattern = 'none' has no severity"),
-        (["--seeds", "0"], "--seeds 0: expected 1 to 100"),
-        (["--jobs", "0"], "--jobs 0: expected at least 1"),
-        (["--to-accuracy"], "job.model = 'resnet-50' is not trained: it has no accuracy"),
-        (["--set", 'run.policies=["atp"]'], "run.policies: expected two or more"),
-        (["--x", "loss", "--set", 'run.policies=["atp","ssp"]'], "ssp: simulated without packets that could be lost"),
-    ],
-)
-def test_bad_input_is_answered_in_one_line(
-    arguments: list[str], says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = small_plan_file(
-        tmp_path, run={"policies": ["atp", "sa-atp"]}, straggler={"pattern": "constant", "workers": [1]}
-    )
-    assert main(["map", str(plan), "--out", str(tmp_path / "out"), *arguments]) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("sa-atp: ")]
-    assert len(lines) == 1
-    assert says in lines[0]
 
 
 # --- who wins ---------------------------------------------------------------------------------------------------------

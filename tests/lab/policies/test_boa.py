@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab import policies
 from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse
 from sa_atp.lab.policies.boa import Boa
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.protocol.batches.deal import Deal
-from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
+from sa_atp.protocol.batches.orchestrator import Measured
 from sa_atp.protocol.batches.program import Share, makespan_s, solve
 from sa_atp.protocol.batches.speed import Speed
 from sa_atp.steps.dealt import NUMBERS, measurements
@@ -133,26 +131,6 @@ def test_measurements_are_sent_exactly(told: list[tuple[int, int]]) -> None:
     assert measurements(values, [b for b, _ in told]) == [Measured(b, us / 1e6) if b and us else None for b, us in told]
 
 
-@pytest.fixture
-def orchestrators(monkeypatch: pytest.MonkeyPatch) -> list[Orchestrator]:
-    made: list[Orchestrator] = []
-
-    def keep(self: Boa, plan: Plan) -> Orchestrator:
-        made.append(original(self, plan))
-        return made[-1]
-
-    original = Boa.orchestrator
-    monkeypatch.setattr(Boa, "orchestrator", keep)
-    return made
-
-
-def test_all_workers_choose_the_same_sizes(orchestrators: list[Orchestrator]) -> None:
-    run("run.policies=['boa']", "run.steps=5")
-    known = [[(s.alpha_s, s.beta_s) for s in o.speeds if s] for o in orchestrators[-3:]]
-    assert known[0] == known[1] == known[2]
-    assert [alpha for alpha, _ in known[0]] == pytest.approx([0.003, 0.006, 0.015], rel=1e-3)
-
-
 @pytest.mark.needs("torch", "sklearn")
 def test_gradient_is_that_of_the_whole_batch() -> None:
     from torch import nn
@@ -175,25 +153,6 @@ def test_gradient_is_that_of_the_whole_batch() -> None:
     equal = [workload.gradient(step, shard, m) for shard in range(3) for m in range(4)]
     assert np.abs(sum(part for part, _ in equal) - whole).max() < 2e-6 * np.abs(whole).max()
     assert np.mean([loss for _, loss in equal]) == pytest.approx(loss)
-
-
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("boa.least=35", r"policy boa: a global batch of 102 samples cannot be dealt: .* take 105 to 306"),
-        ("boa.most=33", "policy boa: a global batch of 102 samples cannot be dealt: .* take 3 to 99"),
-        ("boa.granularity=4", "policy boa: a global batch of 102 samples cannot be dealt in units of 4"),
-        ("boa.granularity=0", r"boa\.granularity = 0: expected 1 to"),
-        ("boa.least=-1", r"boa\.least = -1: expected 0 to"),
-        ("boa.smallest=1", r"unknown key boa\.smallest"),
-        ("job.speeds=[1.0, 2.0]", r"job\.speeds has 2 speeds for 3 workers"),
-        ("job.speeds=[1.0, 2.0, 0.0]", r"job\.speeds = 0\.0: expected 0\.001 to"),
-    ],
-)
-def test_plans_that_cannot_be_run(override: str, says: str) -> None:
-    with pytest.raises(UserError, match=says) as refused:
-        parse(PLAN, "a plan", [override])
-    assert "\n" not in str(refused.value)
 
 
 def test_both_policies_share_the_settings() -> None:

@@ -10,10 +10,8 @@ import pytest
 from helpers.plans import small_plan
 from helpers.training import Setting, Training, lossy
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans.plan_files import load, parse
-from sa_atp.lab.report import table
+from sa_atp.lab.plans.plan_files import parse
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
@@ -40,7 +38,7 @@ def run(*overrides: str) -> tuple[dict[str, Any], RunResult]:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sum_of_a_known_subset_is_exactly_the_sum_of_that_subset(
     pipelines: list[Pipeline], levels: int, seed: int
 ) -> None:
@@ -125,26 +123,9 @@ def test_the_update_is_the_mean_over_those_in_the_sum() -> None:
     assert found["deadline"]["samples_per_update"] == round(Fraction(sum(of_step) * 16, 4 * 4))
 
 
-def test_the_report_says_how_many_samples() -> None:
-    _, result = run('run.policies=["atp", "deadline"]')
-    text = " ".join(table.notes(result, summarise(result))).replace("\u00a0", " ")
-    assert "Deadline: an update has 48 samples, not 64" in text
-
-
 @pytest.mark.parametrize(
     "overrides", [["sim.network=flows"], ["topology.kind=two-level"], ["network.loss=0.01"], ["switch.lanes=32"]]
 )
 def test_it_runs_wherever_sums_do(overrides: list[str]) -> None:
     found, _ = run(*overrides)
     assert found["deadline"]["samples_per_update"] == 3 * 16
-
-
-def test_the_plan_compares_it_with_help_in_the_published_pattern() -> None:
-    plan = load(TOPOLOGIES / "deadline.toml")
-    assert {"sa-atp", "deadline"} <= set(plan.run.policies)
-    assert plan.straggler == load(TOPOLOGIES / "stall-points.toml").straggler
-
-
-def test_it_waits_for_no_more_workers_than_there_are() -> None:
-    with pytest.raises(UserError, match=r"deadline\.least = 5: expected 0 to 4 \(topology\.workers\)"):
-        simulated.run(parse(PLAN, "a plan", ["deadline.least=5"]), Progress())

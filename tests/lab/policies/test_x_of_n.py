@@ -9,9 +9,8 @@ import pytest
 from helpers.plans import small_plan
 from helpers.training import Setting, Training, lossy
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans.plan_files import load, parse
+from sa_atp.lab.plans.plan_files import parse
 from sa_atp.lab.policies.x_of_n import DONE_DIGITS, TOOK_DIGITS, Done, Groups, _digits, _number
 from sa_atp.lab.report.summary import summarise
 from sa_atp.lab.runs.progress import Progress
@@ -111,7 +110,7 @@ def test_times_travel_exactly() -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_each_gradient_is_in_exactly_one_sum(pipelines: list[Pipeline], levels: int, seed: int) -> None:
     """With random stragglers, and links that lose and duplicate.
 
@@ -164,13 +163,6 @@ def test_it_runs_wherever_sums_do(overrides: list[str]) -> None:
     assert slow["seconds_per_step"]["compute"] == pytest.approx(SHARD_S, rel=0.1), "it works all the time"
 
 
-def test_equal_seeds_give_equal_bytes() -> None:
-    changed = "straggler.pattern=random", "straggler.slowdown_range=[1.0, 4.0]", "job.model=digits-cnn"
-    (once, first), (twice, second) = run(*changed), run(*changed)
-    assert once == twice
-    assert repr(first.runs[0]) == repr(second.runs[0])
-
-
 def test_a_gradient_is_that_of_the_weights_with_which_it_was_begun() -> None:
     """With packets every rank has a model of its own, with flows all share one: training is the same, bit for bit."""
     _, packets = run("job.model=digits-cnn", "sim.network=packets")
@@ -198,17 +190,3 @@ def test_who_is_slow_once_is_left_out_when_it_is_not() -> None:
 
     assert us_per_sample("sa-atp") < us_per_sample("x-of-n")
     assert us_per_sample("x-of-n") > 0.5 * us_per_sample("atp")
-
-
-def test_the_plan_compares_it_in_a_pattern_that_can_be_predicted() -> None:
-    plan = load(TOPOLOGIES / "x-of-n.toml")
-    assert {"atp", "sa-atp", "lb-bsp", "deadline", "sync-opt", "x-of-n"} == set(plan.run.policies)
-    assert plan.straggler.pattern == "constant"
-
-
-def test_a_group_has_no_more_workers_than_there_are() -> None:
-    with pytest.raises(UserError, match=r"x-of-n\.x = 5: expected 1 to 4 \(topology\.workers\), or 0") as refused:
-        simulated.run(parse(PLAN, "a plan", ["x-of-n.x=5"]), Progress())
-    assert "\n" not in str(refused.value)
-    with pytest.raises(UserError, match=r"x-of-n\.x = -1: expected 0 to "):
-        parse(PLAN, "a plan", ["x-of-n.x=-1"])

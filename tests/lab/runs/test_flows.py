@@ -5,7 +5,6 @@ import json
 import pytest
 from helpers.committed import flow_page
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.agreement.flow import compare
 from sa_atp.lab.agreement.flow_settings import SETTINGS
 from sa_atp.lab.backends import simulated
@@ -128,34 +127,8 @@ def test_a_plan_takes_the_build_that_its_contributions_fit_in(
     assert (plan.contribution_bits, network_of(plan, "atp")) == (bits, network)
 
 
-def test_plans_beyond_packets_or_flows_are_refused() -> None:
-    with pytest.raises(UserError, match=r"makes 128 contributions; at most 64 fit .* = 64 \(512 with 256\); flows"):
-        simulate("topology.workers=32", "sim.network=packets")
-    with pytest.raises(UserError, match=r"topology.workers = 65: a job has at most 64 ranks; flows have no such limit"):
-        simulate("topology.workers=65", "sim.network=packets")
-    with pytest.raises(
-        UserError, match=r"makes 1024 contributions; at most 512 fit in the bitmap with switch.lanes = 256;"
-    ):
-        simulate("topology.workers=64", "job.micro_batches=16", "switch.lanes=256", "sim.network=packets")
-    with pytest.raises(UserError, match="atp, sa-atp: simulated as flows, without packets that could be lost"):
-        simulate("network.loss=0.01")
-
-
 @pytest.mark.parametrize("policy", ["ps", "sync-opt", "boa"])
 def test_other_synchronous_policies(policy: str) -> None:
     (found,) = simulate(f'run.policies=["{policy}"]')
     assert found.sums_checked > 0
     assert found.sums_wrong == 0
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        ("switch.lanes=64",),
-        ("switch.lanes=2048", "topology.mtu=9000"),
-        ("switch.lanes=256", "switch.program=tofino-model", "sim.network=packets"),
-    ],
-)
-def test_builds_that_do_not_exist_are_refused(changed: tuple[str, ...]) -> None:
-    with pytest.raises(UserError, match=r"there is no such build; there are 512 with 256 lanes, for embedded and bmv2"):
-        simulate("switch.contributions=512", *changed)

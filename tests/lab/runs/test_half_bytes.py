@@ -1,11 +1,8 @@
 """Plans whose gradients travel in half the bytes, in the simulator: every sum is checked, integer by integer."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.runs.progress import Progress
@@ -69,17 +66,3 @@ def test_updates_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> Non
         error = np.abs(updates[0] - updates[1]).max(axis=1) / np.abs(updates[1]).max(axis=1)
         assert error[: 3 * EXACT].max() < 1e-6
         assert 1e-6 < error[3 * EXACT :].max() < bound
-
-
-def test_where_gradients_have_32_bits_alone() -> None:
-    plan = plan_files.parse(PLAN, "here")
-    for policy in ("gloo", "ssp", "sync-opt", "deadline"):
-        with pytest.raises(
-            UserError, match=f"job.bits = 16: policy {policy} sends 32 bits; expected 32, or atp, sa-atp"
-        ):
-            plan_files.changed(plan, {"run.policies": [policy], "topology.kind": "star"}, "here")
-    flows = dataclasses.replace(plan, sim=dataclasses.replace(plan.sim, network="flows"))
-    with pytest.raises(UserError, match=r"atp: job.bits = 16: the flow-level model has gradients of 32 bits"):
-        simulated.check(flows)
-    with pytest.raises(UserError, match=r"job\.bits = 8: expected one of 32, 16"):
-        plan_files.changed(plan, {"job.bits": 8}, "here")

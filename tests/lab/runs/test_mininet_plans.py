@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends.mininet import topologies
 from sa_atp.lab.plans import plan as plans
 from sa_atp.lab.plans import plan_files
@@ -71,17 +70,6 @@ def test_every_point_of_a_sweep_can_be_built(path: Path) -> None:
 
 def parse(text: str) -> Plan:
     return plan_files.parse(text, "test.toml")
-
-
-@pytest.mark.parametrize("key", ["straggler.slow", "slowdown", "nothing.at_all", "sweep.figure"])
-def test_sweeps_of_keys_that_do_not_exist_are_refused(key: str) -> None:
-    with pytest.raises(UserError, match=re.escape(f"sweep.key = {key!r}")):
-        points(parse(f'[sweep]\nkey = "{key}"\nvalues = [1, 2]'), "test.toml")
-
-
-def test_sweeps_of_values_that_a_key_cannot_take_are_refused() -> None:
-    with pytest.raises(UserError, match=r"topology\.workers = 9000"):
-        points(parse('[sweep]\nkey = "topology.workers"\nvalues = [4, 9000]'), "test.toml")
 
 
 def test_the_estimate_of_remaining_time() -> None:

@@ -193,40 +193,6 @@ def test_two_servers_do_not_share_an_address(service: ParameterService) -> None:
 # --- refusals and tuning ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("override", "says"),
-    [
-        ("ssp.bound=-1", r"ssp.bound = -1: expected 0 to"),
-        ("ssp.bund=1", r"unknown key ssp.bund \(did you mean bound\?\); \[ssp\] has "),
-        ("dynsgd.learning_rate=fast", r"dynsgd.learning_rate = 'fast': expected a number"),
-        ("falcon.sync=sometimes", r"falcon.sync = 'sometimes': expected one of 'enforced', 'slack'"),
-        ("flexrr.helpers=-1", r"flexrr.helpers = -1: expected 0 to"),
-        (
-            "job.parallel_gain=[1,2,3]",
-            r"job.parallel_gain = \[1.0, 2.0, 3.0\]: expected the throughput with 1, 2, 4 and 8",
-        ),
-        ("job.parallel_gain=[1,2,4,9]", r"job.parallel_gain = .*each at most so many times"),
-        ("job.worker_parallel_gain=[[1,1,1,1]]", r"job.worker_parallel_gain has 1 row for 3 workers"),
-        (
-            'job.worker_parallel_gain=[[1,1,1,1],["a",1,1,1],[1,1,1,1]]',
-            r"job.worker_parallel_gain\[1\] = .*four numbers",
-        ),
-        ("job.worker_parallel_gain=[1,1,1]", r"job.worker_parallel_gain = 1: expected a list"),
-        ("job.parallel=9", r"job.parallel = 9: expected 1 to 8"),
-        ("network.loss=0.1", r"ssp, asp.*: simulated without packets .* network.\* to 0"),
-    ],
-)
-def test_bad_plans_are_refused_in_one_line(override: str, says: str) -> None:
-    with pytest.raises(UserError, match=says) as refused:
-        simulated.check(plan_of(f"run.policies={NAMES}", override))
-    assert "\n" not in str(refused.value)
-
-
-def test_policies_that_compute_one_at_a_time_refuse_more() -> None:
-    with pytest.raises(UserError, match=r"job.parallel = 2: policy atp computes one .* expected 1, or sync-opt, ssp"):
-        plan_of('run.policies=["atp"]', "job.parallel=2")
-
-
 @pytest.mark.parametrize("network", ["packets", "flows"])
 def test_sync_opt_computes_several_at_a_time(network: str) -> None:
     """Its steps are as much shorter as the device's gain says, with packets and with flows; the sums are the same."""

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.plans import small_plan, small_plan_file
+from helpers.plans import small_plan
 
-from sa_atp import cli
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import local, runner
 from sa_atp.lab.plans import plan as plans
@@ -25,22 +24,6 @@ from sa_atp.net.connecting import connect
 
 def small(*overrides: str) -> Plan:
     return plan_files.parse(small_plan(), "here", overrides)
-
-
-@pytest.mark.parametrize("backend", ["local", "sim"])
-@pytest.mark.parametrize("said", [("--switch", "bmv2"), ("--set", "switch.program=bmv2")])
-def test_bmv2_is_refused_where_it_does_not_run(
-    backend: str, said: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = small_plan_file(tmp_path)
-    out = tmp_path / "out"
-    arguments = ["run", str(plan), "--backend", backend, "--out", str(out), *said]
-    assert cli.main(arguments) == cli.EXIT_BAD_INPUT
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    (line,) = printed.err.splitlines()
-    assert line.endswith("cannot do switch.program = 'bmv2': use --switch embedded, or --backend mininet")
-    assert not out.exists()
 
 
 def test_the_plan_of_a_run_says_where_it_ran(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
-from sa_atp.lab.backends.local import check as check_local
 from sa_atp.lab.plans import plan_files, traces
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.report import stats
@@ -27,30 +26,6 @@ def simulate(plan: Plan) -> RunResult:
 
 def mean_s(result: RunResult, policy: str) -> float:
     return float(summarise(result)["policies"][policy]["iteration_time_s"]["mean"])
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "three-devices",
-        "random-pauses",
-        "contended-links",
-        "trace",
-        "bytedance-sequences",
-        "bytedance-slow-worker",
-        "slow-links",
-        "tails",
-        "stall-points",
-        "deadline",
-    ],
-)
-def test_each_pattern_has_a_documented_plan(name: str) -> None:
-    path = TOPOLOGIES / f"{name}.toml"
-    text = path.read_text()
-    assert text.startswith("# ")
-    assert f"# Run it: sa-atp run topologies/{name}.toml" in text
-    assert "# Watch: " in text
-    assert plan_files.load(path).run.backend == "sim"
 
 
 def test_devices_of_three_speeds() -> None:
@@ -119,29 +94,6 @@ def test_a_trace_is_the_same_for_all_policies_and_travels_with_the_plan() -> Non
     assert mean_s(result, "sa-atp") < mean_s(result, "atp")
 
 
-@pytest.mark.parametrize(
-    ("changed", "problem"),
-    [
-        (["job.speeds=[1.0, 0.5]"], "job.speeds has 2 speeds for 4 workers"),
-        (["job.speeds=[1.0, 0.5, 1.0, 0.0]"], "job.speeds = 0.0: expected 0.001 to 1000.0"),
-        (["straggler.probability=1.5"], "straggler.probability = 1.5: expected 0.0 to 1.0"),
-        (["straggler.pause_range=[2.0, 0.5]"], "straggler.pause_range = [2.0, 0.5]: expected two numbers, the smaller"),
-        (["straggler.spell_s=[1.0]"], "straggler.spell_s = [1.0]: expected two numbers, the smaller first"),
-        (["straggler.share=0.0"], "straggler.share = 0.0: expected 0.001 to 1.0"),
-        (["straggler.pattern=contention", "straggler.workers=[4]"], "straggler.workers names 4, but topology.workers = 4"),
-        (["straggler.pattern=trace"], 'straggler.pattern = "trace" needs straggler.trace, a CSV or JSON file'),
-        (["straggler.pattern=trace", "straggler.rows=[[0, 9, 2.0]]"], "row 1, worker: 9 of topology.workers = 4"),
-        (["straggler.pattern=trace", "straggler.rows=[[0, 1]]"], "row 1: expected [step, worker, slowdown]"),
-        (["straggler.pattern=trace", "straggler.rows=[[0, 1, 2], [0, 1, 3]]"], "row 2: step 0 of worker 1 occurs twice"),
-        (["straggler.pattern=pauses"], "straggler.pattern = 'pauses': expected one of 'none', 'constant'"),
-    ],
-)  # fmt: skip
-def test_bad_plans_are_refused_in_one_line(changed: list[str], problem: str) -> None:
-    with pytest.raises(UserError, match=re.escape(problem)) as refused:
-        plan_files.parse("", "here", changed)
-    assert "\n" not in str(refused.value)
-
-
 def written(folder: Path, name: str, content: str) -> Path:
     path = folder / name
     path.write_text(content)
@@ -196,14 +148,6 @@ def test_json_says_the_same_as_csv(tmp_path: Path) -> None:
     assert traces.read(written(tmp_path, "a.csv", "step,worker,slowdown\n3,1,2.5\n4,0,2\n")) == traces.read(made)
 
 
-def test_backends_that_cannot_change_links_say_so() -> None:
-    plan = plan_files.parse("", "here", ["straggler.pattern=contention", "straggler.workers=[1]"])
-    with pytest.raises(
-        UserError, match=r"the local backend has no links, and cannot do straggler\.pattern = 'contention'"
-    ):
-        check_local(plan)
-
-
 def test_helpers_resend_data_behind_a_congested_link_in_each_step() -> None:
     """Step times show no gain over the last step, but without the resends they would be three times as long."""
     path = TOPOLOGIES / "sweep-congestion.toml"
@@ -213,11 +157,3 @@ def test_helpers_resend_data_behind_a_congested_link_in_each_step() -> None:
     )  # fmt: skip
     result = simulate(plan_files.load(path, overrides))
     assert mean_s(result, "sa-atp") < 0.5 * mean_s(result, "atp")
-
-
-def test_flows_and_the_local_backend_say_that_they_have_no_congested_links() -> None:
-    plan = plan_files.parse("", "here", ["straggler.by=congestion", "sim.network=flows"])
-    with pytest.raises(UserError, match="the flow-level model has no congestion in one direction"):
-        simulated.check(plan)
-    with pytest.raises(UserError, match=r"no links, and cannot do straggler\.by = 'congestion'"):
-        check_local(plan)

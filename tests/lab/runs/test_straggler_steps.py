@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import PATTERNS, Plan
@@ -156,10 +155,3 @@ DRAWN: dict[str, Any] = {
         (1.48544956, 0),
     ],
 }
-
-
-def test_an_end_before_the_begin_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"straggler\.until_step = 4: expected more than from_step = 4, or 0 for no end"
-    ):
-        plan_files.parse("", "here", ["straggler.from_step=4", "straggler.until_step=4"])

@@ -131,20 +131,3 @@ def test_a_world_that_fails_as_json_and_as_it_is(capsys: pytest.CaptureFixture[s
     assert failure["what"] == "sum"
     assert failure["shrunk"]["seed"] == failure["seed"]
     assert failure["transcript"]
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--seeds", "0"], "--seeds 0: expected 1 to 10000000"),
-        (["--first", "-1"], "--first -1: expected 0 to "),
-        (["--minutes", "nan"], "--minutes nan: expected a positive number"),
-        (["--minutes", "0"], "--minutes 0: expected a positive number"),
-        (["--jobs", "0"], "--jobs 0: expected 1 to 256"),
-    ],
-)
-def test_wrong_options(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["soak", *words]) == 2
-    out, err = capsys.readouterr()
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith(f"sa-atp: {message}")
