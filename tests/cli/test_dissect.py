@@ -234,16 +234,3 @@ def test_scapy_is_silent_about_broken_files(tmp_path: Path) -> None:
         "sa-atp dissect: 1 SA-ATP packet, 0 malformed, 1 other",
         f"sa-atp dissect: {path} ends in the middle of a packet",
     ]
-
-
-def test_readers_that_have_seen_enough(tmp_path: Path) -> None:
-    path = write(tmp_path / "long.pcap", [frame(data_packet())] * 1500)  # more lines than a pipe holds
-    with subprocess.Popen(
-        [sys.executable, "-m", "sa_atp", "dissect", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert b"DATA" in process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr.read() == b""
-    assert process.returncode == 141

@@ -276,15 +276,8 @@ def test_commands_follow_from_findings() -> None:
 # --- the project ----------------------------------------------------------------------------------------------------------
 
 
-def test_findings_about_the_checkout() -> None:
-    for finding, script in ((project.artefacts_current(), "compile"), (project.generated(), "generate")):
-        options = ["--no-rebuild"] if script == "compile" else []
-        command: list[str | Path] = [sys.executable, project.CHECKOUT / "scripts" / script, "--check", *options]
-        assert finding is not None
-        assert finding.ok == (subprocess.run(command, check=False, capture_output=True).returncode == 0)
-
-
 def test_artefacts_that_differ_from_their_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(each is not None and each.ok for each in (project.artefacts_current(), project.generated()))
     checkout = tmp_path / "checkout"
     for part in ("p4src", "scripts"):
         shutil.copytree(project.CHECKOUT / part, checkout / part)
@@ -324,9 +317,3 @@ def test_the_cache_tells_what_is_compiled(tmp_path: Path) -> None:
     for code in copy.rglob("*.nbc"):
         code.unlink()
     assert not program_cache.is_compiled(load(json_path), copy)
-
-
-def test_help_names_the_statuses(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["doctor", "--help"])
-    assert "Exit status 3" in capsys.readouterr().out

@@ -12,8 +12,6 @@ from sa_atp.lab.experiments import reference
 from sa_atp.lab.plans import plan_files
 from sa_atp.switches import artefacts
 
-from .conftest import sa_atp
-
 
 def printed(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     assert main(words) == 0
@@ -35,11 +33,6 @@ def test_plans(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPat
         assert each["sweep"] == (plan.sweep.key or None)
 
 
-@pytest.mark.parametrize("name", artefacts.plan_files())
-def test_a_plan_says_what_it_shows(name: str) -> None:
-    assert experiment.plans()[name].endswith((".", "?"))
-
-
 def test_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(["plans", "--reference"], capsys) == reference.document()
 
@@ -56,12 +49,3 @@ def test_policies(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     (backups,) = found["sync-opt"]["keys"]
     assert (backups["key"], backups["default"], backups["limits"]) == ("sync-opt.backups", 1, "0 to 63")
     assert found["gloo"]["backends"] == ["mininet"]
-
-
-def test_a_policy_of_ones_own() -> None:
-    own = Path(__file__).resolve().parents[1] / "lab/policies/patient.py"
-    done = sa_atp("policies", "--json", environment={"SA_ATP_POLICIES": str(own)})
-    found = {each["name"]: each for each in json.loads(done.stdout)["policies"]}
-    (patience,) = found["patient"]["keys"]
-    assert patience["key"] == "patient.patience"
-    assert patience["meaning"].startswith("How long a leader waits before it offers help")

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from docs.blocks import FILES, ROOT
-from sa_atp.cli import build_parser
 
 GLOSSARY = "docs/glossary.md"
 ROWS = re.findall(r"^\| \*(.+)\* \| (.+) \| \[.+\]\((.+)\) \|$", (ROOT / GLOSSARY).read_text(), re.MULTILINE)
@@ -49,8 +48,3 @@ def test_every_row_of_the_glossary_is_a_word_a_sentence_and_a_link() -> None:
 def test_the_glossary_is_sorted() -> None:
     words = [word.lower() for word, _, _ in ROWS]
     assert words == sorted(set(words))
-
-
-def test_the_command_and_the_readme_name_the_glossary() -> None:
-    assert GLOSSARY in build_parser().format_help()
-    assert f"]({GLOSSARY})" in (ROOT / "README.md").read_text()

@@ -12,9 +12,13 @@ from sa_atp.lab.simulator.network import Clock
 GBIT = 125.0  # bytes in a microsecond
 
 
-def test_flows_share_links_fairly() -> None:
-    clock = Clock()
-    network = FlowNetwork(clock)
+@pytest.fixture
+def network() -> FlowNetwork:
+    return FlowNetwork(Clock())
+
+
+def test_flows_share_links_fairly(network: FlowNetwork) -> None:
+    clock = network.clock
     shared, private = network.add_link(1000, 0), network.add_link(250, 0)
     ends: dict[str, int] = {}
 
@@ -30,9 +34,8 @@ def test_flows_share_links_fairly() -> None:
     assert network.carried_bytes(private) == pytest.approx(31_250)
 
 
-def test_a_flow_that_begins_late_slows_the_others_down() -> None:
-    clock = Clock()
-    network = FlowNetwork(clock)
+def test_a_flow_that_begins_late_slows_the_others_down(network: FlowNetwork) -> None:
+    clock = network.clock
     link = network.add_link(1000, 0)
     ends: list[int] = []
     network.start([link], 125_000, lambda: ends.append(clock.now_us))
@@ -45,9 +48,8 @@ def test_a_flow_that_begins_late_slows_the_others_down() -> None:
     assert ends == [1500, 2000]
 
 
-def test_a_link_changes_its_rate() -> None:
-    clock = Clock()
-    network = FlowNetwork(clock)
+def test_a_link_changes_its_rate(network: FlowNetwork) -> None:
+    clock = network.clock
     link = network.add_link(1000, 0)
     ends: list[int] = []
     network.start([link], 125_000, lambda: ends.append(clock.now_us))
@@ -58,9 +60,8 @@ def test_a_link_changes_its_rate() -> None:
     assert network.rate_mbps(link) == 100
 
 
-def test_a_stopped_flow_returns_its_remaining_bytes() -> None:
-    clock = Clock()
-    network = FlowNetwork(clock)
+def test_a_stopped_flow_returns_its_remaining_bytes(network: FlowNetwork) -> None:
+    clock = network.clock
     link = network.add_link(1000, 0)
     ends: list[int] = []
     first = network.start([link], 125_000, lambda: ends.append(1))
@@ -76,10 +77,9 @@ def test_a_stopped_flow_returns_its_remaining_bytes() -> None:
     assert network.stop(first) == 0
 
 
-def test_a_cap_and_a_weight() -> None:
+def test_a_cap_and_a_weight(network: FlowNetwork) -> None:
     """A flow with weight 5 uses a link five times; its rate is a fifth of its share."""
-    clock = Clock()
-    network = FlowNetwork(clock)
+    clock = network.clock
     link = network.add_link(1000, 0)
     five = network.start([link], 1e9, lambda: None, weights=[5.0])
     capped = network.start([link], 1e9, lambda: None, cap=5.0)
@@ -90,9 +90,8 @@ def test_a_cap_and_a_weight() -> None:
     assert network.share(link) == pytest.approx(1)
 
 
-def test_flows_without_bytes_or_links() -> None:
-    clock = Clock()
-    network = FlowNetwork(clock)
+def test_flows_without_bytes_or_links(network: FlowNetwork) -> None:
+    clock = network.clock
     link = network.add_link(1000, 0)
     ends: list[str] = []
     network.start([link], 0, lambda: ends.append("empty"))
@@ -124,29 +123,6 @@ def test_all_bytes_arrive_and_none_faster_than_a_link_allows(flows: list[tuple[i
     assert clock.now_us >= first_us + int(whole / 12.5)
     for n, end_us in ends:
         assert end_us - flows[n][2] >= int(flows[n][1] / 6.25)
-
-
-def test_runs_are_deterministic() -> None:
-    def run() -> list[tuple[int, int]]:
-        clock = Clock()
-        network = FlowNetwork(clock)
-        rng = np.random.default_rng(7)
-        links = [network.add_link(float(rate), 0) for rate in rng.uniform(100, 1000, 20)]
-        ends: list[tuple[int, int]] = []
-
-        def begin(n: int) -> None:
-            path = sorted(set(rng.integers(0, 20, 3).tolist()))
-            network.start(
-                [links[i] for i in path], float(rng.uniform(1e3, 1e6)), lambda: ends.append((n, clock.now_us))
-            )
-
-        for n, when in enumerate(rng.integers(0, 20_000, 200).tolist()):
-            clock.at(when, lambda n=n: begin(n))  # type: ignore[misc]
-        clock.run(lambda: len(ends) == 200, 10**9)
-        return ends
-
-    assert run() == run()
-    assert len(run()) == 200
 
 
 @given(

@@ -225,7 +225,8 @@ def test_bad_topologies_are_refused_by_entry(tmp_path: Path, changes: dict[str, 
     ("text", "says"),
     [
         ("", "not JSON"),
-        ("hosts = {}", "not JSON"),
+        ("{", "not JSON"),
+        ("[]", "expected an object with hosts"),
         ("[" * 100_000, "not JSON"),
         ('{"hosts": {}, "hosts": {}}', "key 'hosts' is there twice in one object"),
         ('{"links": [["h1", "s1-p1", NaN]]}', "not JSON .NaN is no number of JSON"),
@@ -241,9 +242,3 @@ def test_invalid_topology_text(tmp_path: Path, text: str, says: str) -> None:
 def test_missing_topology_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
         read_file(tmp_path / "nothing.json")
-    (tmp_path / "a.json").write_text("{")
-    with pytest.raises(UserError, match="not JSON"):
-        read_file(tmp_path / "a.json")
-    (tmp_path / "a.json").write_text("[]")
-    with pytest.raises(UserError, match="expected an object with hosts"):
-        read_file(tmp_path / "a.json")

@@ -1,7 +1,9 @@
 """Waiting for a process: notices name it, and its timeout counts its own CPU time."""
 
+import itertools
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,6 +40,11 @@ def program(group: Group, text: str, folder: Path) -> processes.Process:
     return group.start("helper", [text], folder / "helper.log", program=[sys.executable, *PYTHON])
 
 
+def after_20_notices(act: Callable[[], None]) -> Callable[[str], None]:
+    heard = itertools.count(1)
+    return lambda _: act() if next(heard) == 20 else None
+
+
 def test_waiting_reports_the_process_and_its_activity(tmp_path: Path) -> None:
     said: list[str] = []
 
@@ -58,15 +65,7 @@ def test_waiting_reports_the_process_and_its_activity(tmp_path: Path) -> None:
 
 def test_timeouts_count_cpu_time_of_computing_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "LEAST_SHARE", 0.0)  # this machine may be busy
-    heard = 0
-
-    def hear(_: str) -> None:
-        nonlocal heard
-        heard += 1
-        if heard == 20:  # twice as many as there are within the time
-            process.tell({})
-
-    with Group(hear) as group:
+    with Group(after_20_notices(lambda: process.tell({}))) as group:  # twice as many as there are within the time
         process = program(group, COMPUTES, tmp_path)
         monkeypatch.setattr(process, "cpu_s", lambda: 0.0)  # the others have the processors
         assert process.answer(0.5) == {"done": True}
@@ -75,15 +74,7 @@ def test_timeouts_count_cpu_time_of_computing_processes(tmp_path: Path, monkeypa
 def test_a_process_may_wait_for_another_that_computes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for the code that it compiles, under a lock."""
     monkeypatch.setattr(processes, "LEAST_SHARE", 0.0001)
-    heard = 0
-
-    def hear(_: str) -> None:
-        nonlocal heard
-        heard += 1
-        if heard == 20:  # later than its timeout
-            process.tell({"done": True})
-
-    with Group(hear) as group:
+    with Group(after_20_notices(lambda: process.tell({"done": True}))) as group:  # later than its timeout
         sibling = program(group, SLEEPS, tmp_path)
         monkeypatch.setattr(sibling, "cpu_s", time.monotonic)
         process = group.start("helper", [WAITS], tmp_path / "waits.log", program=[sys.executable, *PYTHON])
