@@ -156,22 +156,6 @@ def against_ddp(rank: int, world_size: int, *, micro_batches: int, device: str =
     return {"gradient": worst_gradient, "loss": worst_loss, "statistics": worst_statistics}
 
 
-def two_models(rank: int, world_size: int) -> dict[str, list[float]]:
-    """Two models trained in turns, each with help of its own. Returns: the losses of both."""
-    losses: dict[str, list[float]] = {"a": [], "b": []}
-    backups = {}
-    for name in losses:
-        model = make_model("plain")
-        state = SaAtpState.from_env(help="steal", micro_batches=2, job=f"{os.environ['SA_ATP_JOB']}, {name}")
-        backups[name] = BackupCompute(model, nn.functional.mse_loss, batch_of, state=state)
-    for _ in range(5):
-        for name, backup in backups.items():
-            losses[name].append(float(backup.forward_backward()))
-    for backup in backups.values():
-        backup.state.close()
-    return losses
-
-
 def victim(rank: int, world_size: int) -> None:
     """The rank that VICTIM names is killed within a step; the others compute its shards until they are told."""
     model = make_model("dropout")

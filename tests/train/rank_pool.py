@@ -13,7 +13,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import rank_process
+import torch
 
 from sa_atp.lab.backends.cluster import LocalCluster
 from sa_atp.lab.runs.processes import Group
@@ -25,6 +27,12 @@ GROUP_TIMEOUT_S = 30.0
 LOG_TAIL_LINES = 20
 STACKS_LINES = 80
 WRITTEN_S = 1.0  # within which a process that still runs at all has written where it is
+
+GPU = pytest.mark.skipif(
+    not torch.cuda.is_available(),
+    reason="no GPU that PyTorch can use: this needs an NVIDIA GPU, its driver, and a PyTorch that is built for CUDA",
+)
+DEVICES = ["cpu", pytest.param("cuda", marks=GPU)]
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(["sa_atp.ddp", "torch._dynamo", "torch.distributed.fsdp", "sklearn.datasets"])

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from rank_pool import Ranks
+from rank_pool import DEVICES, Ranks
 from torch.utils.data import TensorDataset
 
 from sa_atp.basics.errors import UserError
@@ -51,8 +51,12 @@ def test_sizes_follow_speed(ranks: Ranks) -> None:
     assert last[2] < first[2]
 
 
-def test_batches_that_are_drawn_ahead(ranks: Ranks) -> None:
-    answers = ranks.run("follows_speed", 2, module="balanced_scenarios", ms=[1.0, 12.0], steps=15, lead=2)
+@pytest.mark.parametrize("device", DEVICES)
+def test_batches_that_are_drawn_ahead(ranks: Ranks, device: str) -> None:
+    """On a GPU times are the GPU's."""
+    answers = ranks.run(
+        "follows_speed", 2, module="balanced_scenarios", ms=[1.0, 12.0], steps=15, lead=2, device=device
+    )
     assert all(answer == answers[0] for answer in answers)
     assert answers[0][0] == (20, 20)
     assert answers[0][-1][1] < 20

@@ -218,21 +218,12 @@ def test_a_backward_pass_in_a_thread_of_its_own_is_abandoned() -> None:
 
 
 def test_inputs_by_position_and_by_name() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.linear = nn.Linear(4, 1)
-
-        def forward(self, x: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.linear(x + shift)
-            return found
-
     torch.manual_seed(0)
-    module = Two()
+    module = nn.Bilinear(4, 4, 1)
     x, shift, y = torch.ones(2, 4), torch.full((2, 4), 2.0), torch.zeros(2, 1)
     found = [
         make_workload(module, lambda step, rank, i=inputs: (i, y)).gradient(0, 0, 0)[0].tolist()
-        for inputs in ((x, shift), [x, shift], {"shift": shift, "x": x})
+        for inputs in ((x, shift), [x, shift], {"input2": shift, "input1": x})
     ]
     assert found[0] == found[1] == found[2]
 
