@@ -101,24 +101,6 @@ def test_the_layer_reads_wide_bitmaps(bits: int, kind: Kind) -> None:
     assert bytes(made) == bytes(read) == ours
 
 
-def test_lines_of_a_wide_build(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fields: dict[str, Any] = {"job": 7, "epoch": 9, "seq": 5, "contributions": 512}
-    data = pack(Kind.DATA, lanes=np.arange(-3, 253), bits=1 << 511 | 5, **fields)
-    other_port = Endpoint(1, ("10.0.0.9", 4242))
-    frames = [
-        frame(data),
-        frame(pack(Kind.PROBE, bits=2, **fields)),
-        frame(pack(Kind.PROBE_REPLY, bits=1 << 64, **fields), other_port, WORKER),  # known by its form
-        frame(encode(Alive(oldest=5), request=77, job=7, epoch=9)),
-    ]
-    assert main(["dissect", str(write(tmp_path / "port1.pcap", frames))]) == 0
-    lines = [line.split("  ", 3)[-1] for line in capsys.readouterr().out.splitlines()]
-    assert f" bits={1 << 511 | 5:#x} flags=- exponent=0 tag=0 lanes=256 min=-3 max=252 zero=1" in lines[0]
-    assert " bits=0x2 question=0" in lines[1]
-    assert f" bits={1 << 64:#x} question=0" in lines[2]
-    assert lines[3].endswith('request=77 flags=- {"type":"alive","oldest":5}')
-
-
 def test_the_layer_by_names() -> None:
     packet = (
         IP(dst="10.0.0.9") / UDP(sport=5000, dport=UDP_PORT) / SaAtp(kind="DATA", flags="RESEND+PARTIAL", lanes=[1, -1])
@@ -133,6 +115,7 @@ def test_the_layer_by_names() -> None:
 def test_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     poisoned = pack(Kind.RESULT, lanes=np.array([POISON] + [0] * 63), job=8, flags=Flag.FAN_OUT | Flag.OVERFLOW, bits=3)
     other_port = Endpoint(1, ("10.0.0.9", 4242))
+    wide: dict[str, Any] = {"job": 7, "epoch": 9, "seq": 5, "contributions": 512}
     frames = [
         frame(data_packet(flags=Flag.RESEND | Flag.ON_BEHALF)),
         frame(encode(Alive(oldest=5), request=77, job=7, epoch=9)),
@@ -144,6 +127,8 @@ def test_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         bytes(Ether() / ARP()),
         bytes(Ether() / IP() / TCP(dport=UDP_PORT)),
         frame(b"not ours, and not on our port", other_port, WORKER),
+        frame(pack(Kind.DATA, lanes=np.arange(-3, 253), bits=1 << 511 | 5, **wide)),
+        frame(pack(Kind.PROBE_REPLY, bits=1 << 64, **wide), other_port, WORKER),  # known by its form
     ]
     path = write(tmp_path / "port1.pcap", frames)
     assert main(["dissect", str(path)]) == 0
@@ -159,8 +144,12 @@ def test_one_line_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         "exponent=0 tag=0",
         "    0.004000  10.0.0.1:5000 > 10.0.0.9:21313  not SA-ATP: 9 bytes are too few for a header",
         "    0.005000  10.0.0.1:5000 > 10.0.0.9:21313  not SA-ATP: version 2, kind 15",
+        "    0.010000  10.0.0.1:5000 > 10.0.0.9:21313  DATA        job=7 epoch=9 seq=5 slot=0 "
+        f"bits={1 << 511 | 5:#x} flags=- exponent=0 tag=0 lanes=256 min=-3 max=252 zero=1",
+        "    0.011000  10.0.0.9:4242 > 10.0.0.1:5000  PROBE_REPLY job=7 epoch=9 seq=5 slot=0 "
+        f"bits={1 << 64:#x} question=0 flags=- exponent=0 tag=0",
     ]
-    assert err == "sa-atp dissect: 4 SA-ATP packets, 2 malformed, 4 others\n"
+    assert err == "sa-atp dissect: 6 SA-ATP packets, 2 malformed, 4 others\n"
 
     assert main(["dissect", str(path), "--job", "8", "--absolute"]) == 0
     out, _ = capsys.readouterr()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from lab.report import synthetic
+from lab.report.cases import CASES
 
 from sa_atp.cli import main
 from sa_atp.lab import report
@@ -59,10 +60,7 @@ def test_some_policies(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_a_figure_without_data_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bare = synthetic.result(steps=6)
-    for run in bare.runs:
-        run.intervals = []
-    report.write_data(bare, tmp_path)
+    report.write_data(CASES["no intervals"](), tmp_path)
     assert main(["plot", str(tmp_path), "--format", "svg"]) == 0
     assert capsys.readouterr().err.splitlines()[-1] == "sa-atp: timeline.svg is not drawn: no intervals were recorded"
     assert main(["plot", str(tmp_path), "timeline", "--format", "svg"]) == 1  # it was asked for

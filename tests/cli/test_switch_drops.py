@@ -1,18 +1,15 @@
 """Warnings of a switch about dropped packets: at once with a remedy, and with the number at its end."""
 
-import json
-import queue
 import re
 import signal
 import socket
-import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import time
+from pathlib import Path
 
 import pytest
 
+from sa_atp.lab.runs.processes import Group, Process
 from sa_atp.net.drops import of_switch
 
 from .conftest import RUN_TIMEOUT_S
@@ -20,72 +17,38 @@ from .conftest import RUN_TIMEOUT_S
 TOO_LONG = bytes(9300)  # the payload of a datagram
 
 
-class Running:
-    """`sa-atp switch` as a process."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert self.process.stdout is not None
-        self.lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-        ready = self.process.stdout.readline()
-        assert ready, self.rest()
-        self.ready = json.loads(ready)
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        with self.process.stderr as stream:
-            for line in stream:
-                self.lines.put(line)
-        self.lines.put("")
-
-    def line_with(self, text: str) -> str:
-        """Waits for a line with this text."""
-        while text not in (line := self.lines.get(timeout=RUN_TIMEOUT_S)):
-            assert line, f"the switch has ended and did not say: {text}"
-        return line
-
-    def rest(self) -> list[str]:
-        return list(iter(lambda: self.lines.get(timeout=RUN_TIMEOUT_S), ""))
-
-    def end(self) -> list[str]:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(RUN_TIMEOUT_S) == 0
-        return self.rest()
+def lines_with(switch: Process, text: str) -> list[str]:
+    """Waits until a line of its log has this text. Returns: all that have."""
+    deadline = time.monotonic() + RUN_TIMEOUT_S
+    while not (found := [line for line in switch.log.read_text().split("\n")[:-1] if text in line]):
+        switch.check()
+        assert time.monotonic() < deadline, switch.log.read_text()
+        time.sleep(0.05)
+    return found
 
 
-@contextmanager
-def running(*command: str) -> Iterator[Running]:
-    switch = Running(command)
-    try:
-        yield switch
-    finally:
-        switch.process.kill()
-        switch.process.wait()
-        switch.reader.join()
-        assert switch.process.stdout is not None
-        switch.process.stdout.close()
+def end(switch: Process) -> None:
+    switch._process.send_signal(signal.SIGTERM)
+    assert switch._process.wait(RUN_TIMEOUT_S) == 0
 
 
 @pytest.mark.parametrize("how", [[], ["--plain"], ["--impair", "1:loss=0"]], ids=["compiled", "plain", "impaired"])
-def test_datagrams_that_are_too_long(how: list[str]) -> None:
-    udp = ("-m", "sa_atp", "switch", "--lanes", "64", "--udp", "1=127.0.0.1:0", "--grpc", "127.0.0.1:0")
-    with running(*udp, *how) as switch, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        to = tuple(switch.ready["udp"]["1"])
+def test_datagrams_that_are_too_long(how: list[str], tmp_path: Path) -> None:
+    udp = ("sa_atp", "switch", "--lanes", "64", "--udp", "1=127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    with Group() as group, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        switch = group.start("switch", [*udp, *how], tmp_path / "log")
+        to = tuple(switch.answer(RUN_TIMEOUT_S)["udp"]["1"])
         for _ in range(3):
             sender.sendto(TOO_LONG, to)
-        said = switch.line_with("dropping")
+        (said,) = lines_with(switch, "dropping")
         assert re.match(
             r"sa-atp switch: port 1 \(udp 127.0.0.1:\d+.*\): dropping datagrams that make frames longer", said
         )
         sender.sendto(TOO_LONG, to)
         sender.sendto(b"\0" * 100, to)  # behind the others
-        lines = switch.end()
-    assert not any("dropping" in line for line in lines)  # that was said once
-    (total,) = (line for line in lines if "dropped:" in line)
+        end(switch)
+        assert lines_with(switch, "dropping") == [said]  # that was said once
+        (total,) = lines_with(switch, "dropped:")
     assert re.search(r"dropped: [34] datagrams that make frames longer than 9280 bytes at port 1", total)
 
 
@@ -120,15 +83,17 @@ runpy.run_module("sa_atp", run_name="__main__")
 
 @pytest.mark.needs("namespaces", "ip")
 @pytest.mark.parametrize("how", [[], ["--plain"]], ids=["compiled", "plain"])
-def test_tcp_segments_that_a_host_left_to_its_interface(how: list[str]) -> None:
-    with running("-c", OVER_VETH, *how) as switch:
-        said = switch.line_with("dropping")
+def test_tcp_segments_that_a_host_left_to_its_interface(how: list[str], tmp_path: Path) -> None:
+    with Group() as group:
+        switch = group.start("switch", ["-c", OVER_VETH, *how], tmp_path / "log", program=[sys.executable])
+        (said,) = lines_with(switch, "dropping")
         assert said.startswith("sa-atp switch: port 1 (sw1): dropping packets longer than 9280 bytes, or TCP segments")
         assert "`ethtool --offload INTERFACE tso off gso off`" in said
         assert "`ethtool --offload sw1 gro off`" in said
-        lines = switch.end()
-    assert not any("dropping" in line for line in lines)
-    assert any(re.search(r"dropped: [1-9]\d* packets longer than 9280 bytes, or TCP", line) for line in lines)
+        end(switch)
+        assert lines_with(switch, "dropping") == [said]
+        (total,) = lines_with(switch, "dropped:")
+    assert re.search(r"dropped: [1-9]\d* packets longer than 9280 bytes, or TCP", total)
 
 
 def test_drops_of_the_switch_itself() -> None:

@@ -242,9 +242,6 @@ def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys:
         f"{tmp_path}/net.json: links[1]: port 1 of s1 is an end of links[0] already: expected a port that is free"
     )
     assert not (tmp_path / "out").exists()
-    for backend in ("local", "sim"):  # which have no such networks, and read no file
-        said = refused(["run", str(plan), "--backend", backend], capsys)
-        assert "cannot do topology.kind = 'file': use --backend mininet" in said
 
 
 def test_a_message_about_a_list_suggests_valid_syntax() -> None:

@@ -104,6 +104,11 @@ NO_BMV2 = "cannot do switch.program = 'bmv2': use --switch embedded, or --backen
          "the local backend has no links, and cannot do straggler.pattern = 'contention'"),
         ("local", ["straggler.by=congestion"], "no links, and cannot do straggler.by = 'congestion'"),
         ("local", ["switch.pcap=true"], "--backend mininet"),
+        ("local", ["topology.kind=two-level"], "cannot do topology.kind = 'two-level': use --backend sim or mininet"),
+        *((backend, ["topology.kind=file", "topology.file=not-read.json"],
+           "cannot do topology.kind = 'file': use --backend mininet") for backend in ("local", "sim")),
+        ("sim", ["job.device=cpu"], "cannot do job.device = 'cpu': use --backend mininet"),
+        ("sim", ['run.policies=["gloo"]'], "cannot do run.policies = 'gloo': use --backend mininet"),
         ("local", ["switch.program=bmv2"], NO_BMV2),
         ("sim", ["switch.program=bmv2"], NO_BMV2),
         # how lists are written, and keys without effect

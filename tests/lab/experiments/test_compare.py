@@ -14,6 +14,7 @@ from sa_atp.lab.plans.plan import StragglerPlan
 from sa_atp.lab.report.drawing.figures import FIGURES
 
 from ..report import synthetic
+from ..report.cases import CASES
 
 FASTER = StragglerPlan(workers=(3,), slowdown=2.0)
 
@@ -119,10 +120,7 @@ def test_the_page(folders: list[Path], tmp_path: Path, capsys: pytest.CaptureFix
 
 @pytest.mark.needs("matplotlib", "jinja2")
 def test_a_run_without_the_data_of_a_figure_says_so(folders: list[Path], tmp_path: Path) -> None:
-    bare = synthetic.result(steps=6)
-    for run in bare.runs:
-        run.intervals = []
-    report.write_data(bare, tmp_path / "bare")
+    report.write_data(CASES["no intervals"](), tmp_path / "bare")
     page = compare_output.write_page(compare.load_runs([folders[0], tmp_path / "bare"]), tmp_path / "page.html")
     assert "not drawn: no intervals were recorded" in page.read_text(encoding="utf-8")
 

@@ -190,13 +190,6 @@ def test_overrides_may_be_of_numpy() -> None:
     assert (found.run.steps, found.job.speeds, found.straggler.workers) == (7, (1.0,) * 4, (0, 1))
 
 
-def test_a_trace_is_beside_whoever_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "slow.csv").write_text("step,worker,slowdown\n1,0,3\n")
-    monkeypatch.chdir(tmp_path)
-    trace = {"straggler.pattern": "trace", "straggler.trace": "slow.csv"}
-    assert experiment.load_plan(experiment.Plan(), trace).straggler.rows == ((1, 0, 3.0),)
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [

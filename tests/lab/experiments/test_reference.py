@@ -63,30 +63,3 @@ def test_other_backends_refuse_a_key(key: PlanKey) -> None:
                 UserError, match=rf"cannot do {table}\.\w+ = .*: use --backend {' or '.join(key.backends)}"
             ):
                 capabilities.check_settings(plan, backend)
-
-
-def test_other_backends_refuse_a_value() -> None:
-    for setting, backends in (
-        ({"topology": {"kind": "two-level"}}, ("sim", "mininet")),
-        ({"straggler": {"by": "congestion"}}, ("sim", "mininet")),
-        ({"straggler": {"pattern": "contention"}}, ("sim",)),
-        ({"job": {"device": "cpu"}}, ("mininet",)),
-        ({"switch": {"program": "bmv2"}}, ("mininet",)),
-        ({"run": {"policies": ["gloo"]}}, ("mininet",)),
-    ):
-        plan = plan_files.parse_tables(setting, "a plan")
-        for backend in BACKENDS:
-            if backend in backends:
-                capabilities.check_settings(plan, backend)
-            else:
-                with pytest.raises(UserError, match=f"use .*--backend {' or '.join(backends)}$"):
-                    capabilities.check_settings(plan, backend)
-
-
-def test_what_backends_say_of_a_key() -> None:
-    found = {key.key: keys.backends_text(key) for key in KEYS}
-    assert found["run.steps"] == "all"
-    assert found["job.jobs"] == "mininet; elsewhere refused"
-    assert found["topology.queue_packets"] == "mininet; elsewhere unused"
-    assert found["job.device"] == "all; cpu: mininet"
-    assert found["straggler.by"] == "all; cpu-quota and hog: mininet; congestion: sim, mininet"

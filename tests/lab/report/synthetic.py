@@ -13,6 +13,7 @@ import numpy as np
 
 from sa_atp.lab.plans.plan import HelpPlan, JobPlan, Plan, RunPlan, StragglerPlan, TopologyPlan
 from sa_atp.lab.runs.records import Evaluation, Interval, IntervalKind, Iteration, PolicyRun, RunResult
+from sa_atp.lab.runs.tasks import straggler_pattern
 
 SEND_US = 4_000
 LATENCY_US = 1_500  # from the last contribution to the sum
@@ -67,24 +68,6 @@ def manifest(wanted: Plan) -> dict[str, object]:
     }
 
 
-def slowdown_of(wanted: Plan, step: int, worker: int) -> float:
-    straggler = wanted.straggler
-    if straggler.pattern == "constant":
-        return straggler.slowdown if worker in straggler.workers else 1.0
-    if straggler.pattern == "random":
-        rng = np.random.default_rng([wanted.run.seed, step])
-        low, high = straggler.slowdown_range
-        slow, factor = int(rng.integers(wanted.topology.workers)), float(rng.uniform(low, high))
-        return factor if worker == slow else 1.0
-    return 1.0
-
-
-def pause_us_of(wanted: Plan, step: int, worker: int) -> int:
-    straggler = wanted.straggler
-    is_due = straggler.pattern == "pause" and worker in straggler.workers
-    return int(straggler.pause_s * 1e6) if is_due and step % straggler.every == straggler.every // 2 else 0
-
-
 @dataclass
 class _Worker:
     """A worker within a step: its activities, and when it will be idle."""
@@ -102,7 +85,7 @@ class _Worker:
 class _Simulation:
     def __init__(self, wanted: Plan, policy: str, repetition: int, evaluate: bool) -> None:
         self.plan, self.helps, self.evaluate = wanted, policy not in ("atp", "none"), evaluate
-        self.out = PolicyRun(policy, repetition)
+        self.out, self.pattern = PolicyRun(policy, repetition), straggler_pattern(wanted)
         # policies of a repetition have different disturbances, as in reality
         self.rng = np.random.default_rng([wanted.run.seed, repetition, len(policy)])
 
@@ -121,7 +104,7 @@ class _Simulation:
                 score = 1 - 0.9 * math.exp(-step / 9) - 0.02
                 self.out.evaluations.append(Evaluation(step, at_us / 1e6, 2.3 * math.exp(-step / 9) + 0.08, score))
             shard_s = self.plan.job.batch_size * self.plan.job.compute_us_per_sample / 1e6
-            speed = sum(1 / slowdown_of(self.plan, step, rank) for rank in range(workers))
+            speed = sum(1 / self.pattern.slowdown_of(step, rank) for rank in range(workers))
             bounds.append(workers * shard_s / speed)
         counted = bounds[self.plan.run.warm_up :] or bounds
         self.out.fluid_bound_s = sum(counted) / len(counted)
@@ -146,8 +129,8 @@ class _Simulation:
             rank = min((r for r in ranks if not sent[r]), key=lambda r: done[r].free_us)
             worker, took = done[rank], self._took_us(step, rank)
             if left[rank]:
-                if pause_us_of(self.plan, step, rank) and worker.own == self.plan.job.micro_batches // 2:
-                    worker.do("pause", pause_us_of(self.plan, step, rank))
+                if self.pattern.pause_us_of(step, rank) and worker.own == self.plan.job.micro_batches // 2:
+                    worker.do("pause", self.pattern.pause_us_of(step, rank))
                 worker.do("compute", took, f"shard {rank}, micro-batch {left[rank].pop(0)}")
                 worker.own += 1
             elif self.helps and (slowest := self._slowest(step, rank, took, done, left)) is not None:
@@ -167,7 +150,7 @@ class _Simulation:
         ends = {
             r: done[r].free_us
             + len(left[r]) * self._took_us(step, r, exact=True)
-            + pause_us_of(self.plan, step, r) * (done[r].own <= self.plan.job.micro_batches // 2)
+            + self.pattern.pause_us_of(step, r) * (done[r].own <= self.plan.job.micro_batches // 2)
             for r in range(len(done))
             if r != rank and left[r]
         }
@@ -176,7 +159,9 @@ class _Simulation:
 
     def _took_us(self, step: int, rank: int, *, exact: bool = False) -> int:
         job = self.plan.job
-        exact_us = job.batch_size // job.micro_batches * job.compute_us_per_sample * slowdown_of(self.plan, step, rank)
+        exact_us = (
+            job.batch_size // job.micro_batches * job.compute_us_per_sample * self.pattern.slowdown_of(step, rank)
+        )
         return int(exact_us * (1 if exact else 1 + self.rng.exponential(0.03)))
 
     def _record(self, step: int, rank: int, worker: _Worker, start_us: int, end_us: int) -> None:
@@ -194,7 +179,7 @@ class _Simulation:
                 wait_s=seconds["wait"],
                 iteration_s=(end_us - start_us) / 1e6,
                 loss=2.3 * math.exp(-step / 9) + 0.1 if worker.own + worker.helped else math.nan,
-                slowdown=slowdown_of(self.plan, step, rank),
+                slowdown=self.pattern.slowdown_of(step, rank),
                 micro_batches=worker.own,
                 helped=worker.helped,
                 end_s=end_us / 1e6,

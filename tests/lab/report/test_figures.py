@@ -127,12 +127,6 @@ def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> N
         assert re.search("SA-ATP.*sans-serif|sans-serif.*SA-ATP", base64.b64decode(svg).decode(), re.DOTALL)
 
 
-def test_names_of_figures() -> None:
-    assert figures.find("over-steps.png").name == "over_steps.png"
-    with pytest.raises(UserError, match=r"figure 'over_step': expected one of .* \(did you mean over_steps\?\)"):
-        figures.find("over_step")
-
-
 # --- what each shows --------------------------------------------------------------------------------------------------
 
 

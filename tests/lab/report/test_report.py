@@ -2,7 +2,6 @@
 
 import os
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -97,11 +96,6 @@ def test_without_matplotlib_everything_else_is_written(
     assert needs.how_to_install("matplotlib") in capsys.readouterr().err
 
 
-def test_importing_the_report_does_not_import_matplotlib() -> None:
-    code = "import sys, sa_atp.lab.report, sa_atp.cli.experiments.plot; sys.exit('matplotlib' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
@@ -173,26 +167,6 @@ def test_the_table_fits(name: str, width: int) -> None:
     lines = printed(name, width).splitlines()
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("width", [40, 10])
-def test_no_number_is_cut(name: str, width: int) -> None:
-    """Every cell of a column of numbers is complete, in the line of its row."""
-    summary = report.summarise(CASES[name]())
-    lines = iter(printed(name, width).splitlines())
-    per_table = max(1, (width - table.LABEL_WIDTH - 2) // (table.COLUMN_WIDTH + 2))
-    policies = list(summary["policies"])
-    for first in range(0, len(policies), per_table):
-        for _, rows in table.rows(summary):
-            for _, cell in rows:
-                texts = [
-                    cell(table.numbers_of(summary, p)).replace("\u00a0", " ")
-                    for p in policies[first : first + per_table]
-                ]
-                wanted = re.compile(r"\s+".join(re.escape(text) for text in texts if text) + r"\s*$")
-                if any(texts):
-                    assert any(wanted.search(line) for line in lines), f"{texts} is not in the table, or not in order"
 
 
 def test_runs_without_training_have_no_rows_for_it() -> None:
