@@ -1,22 +1,17 @@
 """`sa-atp bench allreduce`: a short run with all its processes."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
-from sa_atp.lab.bench import allreduce, allreduce_sizes
-
-
-def run(*arguments: str) -> int:
-    parser = argparse.ArgumentParser()
-    allreduce.add_arguments(parser)
-    return allreduce.run(parser.parse_args([*arguments, "--json"]))
+from sa_atp.cli import main
+from sa_atp.lab.bench import allreduce_sizes
 
 
 def test_all_reduce_of_the_requested_size(capfd: pytest.CaptureFixture[str]) -> None:
-    assert run("--workers", "2", "--mbytes", "0.1", "--iterations", "2", "--lanes", "64") == 0
+    words = ["--workers", "2", "--mbytes", "0.1", "--iterations", "2", "--lanes", "64", "--json"]
+    assert main(["bench", "allreduce", *words]) == 0
     found = json.loads(capfd.readouterr().out)
     assert (found["workers"], found["bytes"], found["iterations"], found["lanes"]) == (2, 100_000, 2, 64)
     assert found["sums_wrong"] == 0
@@ -33,8 +28,8 @@ def test_all_reduce_of_the_requested_size(capfd: pytest.CaptureFixture[str]) -> 
 def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allreduce_sizes, "MOST_SUMS", 5)
     figure = tmp_path / "sizes.png"
-    arguments = ("--workers", "2", "--sizes", "4,40000", "--iterations", "3", "--figure", str(figure))
-    assert run(*arguments) == 0
+    words = ["--workers", "2", "--sizes", "4,40000", "--iterations", "3", "--figure", str(figure), "--json"]
+    assert main(["bench", "allreduce", *words]) == 0
     found = json.loads(capfd.readouterr().out)
     assert [(each["bytes"], each["iterations"], each["sums_wrong"]) for each in found["sizes"]] == [
         (4, 5, 0),

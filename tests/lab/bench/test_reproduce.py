@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.plans import Said
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab.reproduce import page as reproduce_page
@@ -25,7 +26,6 @@ from sa_atp.lab.reproduce.points import (
 from sa_atp.lab.reproduce.settings import DIGITS, FALCON, Claim, Setting, headlines, implied, with_
 from sa_atp.lab.runs import points, tuning
 from sa_atp.lab.runs.points import Point
-from sa_atp.lab.runs.progress import Progress
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 PAGES = (reproduce.PAGE, reproduce.NUMBERS, reproduce.FIGURE)
@@ -72,17 +72,6 @@ SETTING = Setting("one is slow", {"job": {"model": "digits-cnn"}})
 
 def claim_of(quantity: str = "iteration", *, paper: float | None = 0.57, is_speedup: bool = False) -> Claim:
     return Claim("sa-atp", "atp", paper, quantity, (SETTING,), is_speedup=is_speedup)
-
-
-class Said(Progress):
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def __call__(self, stage: str) -> None:
-        self.lines.append(stage)
-
-    def steps(self, done: int, of: int, unit: str = "steps") -> None:
-        self.lines.append(f"{done} of {of} {unit}")
 
 
 @pytest.mark.needs("matplotlib")

@@ -1,23 +1,16 @@
 """`sa-atp bench scale`, small."""
 
-import argparse
 import json
 from pathlib import Path
 
 import pytest
 
+from sa_atp.cli import main
 from sa_atp.lab.bench import scale
 
 
-def options(*arguments: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    scale.add_arguments(parser)
-    return parser.parse_args(arguments)
-
-
 def test_policies_by_number_of_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ("--workers", "4,64", "--steps", "6", "--json", "--out", str(tmp_path))
-    assert scale.run(options(*arguments)) == 0
+    assert main(["bench", "scale", "--workers", "4,64", "--steps", "6", "--json", "--out", str(tmp_path)]) == 0
     printed = json.loads(capsys.readouterr().out)
     time = {(p["policy"], p["workers"], bool(p["stragglers"])): p["iteration_time_s"] for p in printed["points"]}
     assert len(time) == 20

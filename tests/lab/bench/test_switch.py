@@ -1,8 +1,5 @@
 """`sa-atp bench switch`: its traffic, and each of its measurements with few packets."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,12 +7,13 @@ import numpy as np
 import pytest
 from helpers.needs import BMV2, VETH
 
+from sa_atp.cli import main
 from sa_atp.lab.bench.switch import io as switch_io
 from sa_atp.lab.bench.switch import memory as switch_memory
 from sa_atp.lab.bench.switch import switch
 from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.lab.bench.switch.request import SwitchRequest
-from sa_atp.lab.bench.switch.traffic import Contributions, Results, Traffic, WorkersStall
+from sa_atp.lab.bench.switch.traffic import Contributions, Traffic, WorkersStall
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, checksum
 from sa_atp.protocol.packets.header import describe
 from sa_atp.switches.control import jobs
@@ -110,20 +108,6 @@ def test_wrong_sums_and_silence_are_errors(pipeline: Pipeline, monkeypatch: pyte
         Traffic(link, link.spec, BUILD, lambda: None).run(1000, 256)
 
 
-def test_results_count_only_their_own_fragments(pipeline: Pipeline) -> None:
-    link = MemoryLink(pipeline, job(), lambda _, payloads: payloads)
-    results = Results(7, 2, BUILD)
-    for rank, member in enumerate(link.spec.members):
-        link.send(rank, Contributions(member, link.spec.parameter_server, BUILD, 8), np.arange(6, 9))
-    (payloads,) = link.receive(0)
-    results.take(payloads[:2])  # fragments 6 and 7
-    assert (results.missing_from, results.complete) == (1, False)
-    results.take(payloads[:, :-1])  # another size
-    results.take(payloads)
-    assert results.complete
-    assert results.wrong == 0
-
-
 @pytest.mark.usefixtures("pipeline")  # compiled, and so in the cache
 def test_the_pipeline_alone() -> None:
     assert switch.measure_pipeline(BUILD, 5000) > 0
@@ -157,17 +141,11 @@ def test_loading_from_the_cache_in_a_fresh_process() -> None:
     assert switch._load_s(BUILD, str(cache_folder())) > 0
 
 
-def test_wrong_input_and_missing_parts(tmp_path: Path) -> None:
-    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "sa_atp", "bench", "switch", *arguments],
-            capture_output=True, text=True, check=False, timeout=60,
-            env={**os.environ, "PATH": str(tmp_path), "SA_ATP_BMV2": ""},
-        )  # fmt: skip
-
-    done = command("--packets", "0")
-    assert (done.returncode, done.stderr) == (2, "sa-atp: --packets 0: expected at least 1\n")
-    done = command("--against", "bmv2")
-    assert done.returncode == 3
-    assert "SA_ATP_BMV2" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_without_bmv2_one_line_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("SA_ATP_BMV2", "")
+    assert main(["bench", "switch", "--against", "bmv2"]) == 3
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "SA_ATP_BMV2" in line

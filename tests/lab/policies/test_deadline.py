@@ -2,19 +2,14 @@
 
 import random
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from helpers.plans import small_plan
+from helpers.plans import policies_of, small_plan
 from helpers.training import Setting, Training, lossy
 
-from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans.plan_files import parse
-from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.runs.progress import Progress
-from sa_atp.lab.runs.records import RunResult
 from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -29,12 +24,7 @@ PLAN = small_plan(
 SHARD_S = 16 * 1000e-6
 
 
-def run(*overrides: str) -> tuple[dict[str, Any], RunResult]:
-    plan = parse(PLAN, "a plan", overrides)
-    result = RunResult(plan, "a plan", "sim", "embedded", {}, simulated.run(plan, Progress()))
-    found = summarise(result)["policies"]
-    assert all(each["sums_wrong"] == 0 and each["sums_checked"] == 4 * 4 for each in found.values())
-    return found, result
+run = partial(policies_of, PLAN)
 
 
 @pytest.mark.parametrize("levels", [1, 2])

@@ -1,19 +1,16 @@
 """X of N: everybody names the same group a step ahead, and each gradient is in one sum."""
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.plans import small_plan
+from helpers.plans import policies_of, small_plan
 from helpers.training import Setting, Training, lossy
 
-from sa_atp.lab.backends import simulated
-from sa_atp.lab.plans.plan_files import parse
 from sa_atp.lab.policies.x_of_n import DONE_DIGITS, TOOK_DIGITS, Done, Groups, _digits, _number
-from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import RunResult
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -30,12 +27,7 @@ ALL = (0, 1, 2, 3)
 BUT_2 = (0, 1, 3)
 
 
-def run(*overrides: str) -> tuple[dict[str, Any], RunResult]:
-    plan = parse(PLAN, "a plan", overrides)
-    result = RunResult(plan, "a plan", "sim", "embedded", {}, simulated.run(plan, Progress()))
-    found = summarise(result)["policies"]
-    assert all(each["sums_wrong"] == 0 and each["sums_checked"] == plan.run.steps * 4 for each in found.values())
-    return found, result
+run = partial(policies_of, PLAN)
 
 
 def members(result: RunResult, number: int = 0) -> list[tuple[int, ...]]:

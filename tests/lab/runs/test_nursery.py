@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,25 +51,23 @@ def test_a_forked_process_is_as_one_that_is_started(tmp_path: Path) -> None:
         assert Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")[1:5] == [b"-m", b"tells", b"one", b"two"]
 
 
-@pytest.mark.parametrize("status", [0, 3])
-def test_its_status_is_known_at_its_end(status: int) -> None:
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (lambda process: process.say("0"), "status 0"),
+        (lambda process: process.say("3"), "status 3"),
+        (lambda process: os.kill(process._process.pid, signal.SIGKILL), r"status -9 \(SIGKILL\)"),
+    ],
+)
+def test_its_status_is_known_at_its_end(end: Callable[[Process], None], says: str) -> None:
     with Group() as group:
         process = start(group)
         process.answer(WAIT_S)
         process.check()
-        process.say(str(status))
-        with pytest.raises(ProcessError, match=f"teller ended with status {status}"):
+        end(process)
+        with pytest.raises(ProcessError, match=f"teller ended with {says}"):
             process.line(WAIT_S)
         assert "said to the log" in process.log.read_text()
-
-
-def test_a_killed_one_is_named_with_its_signal() -> None:
-    with Group() as group:
-        process = start(group)
-        process.answer(WAIT_S)
-        os.kill(process._process.pid, signal.SIGKILL)
-        with pytest.raises(ProcessError, match=r"with status -9 \(SIGKILL\)"):
-            process.line(WAIT_S)
 
 
 def test_a_module_that_is_not_there_is_named_in_the_log() -> None:

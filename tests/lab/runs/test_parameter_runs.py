@@ -1,7 +1,7 @@
 """Policies with parameters on a server: simulated and over gRPC, with checks, errors and tuning."""
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -148,18 +148,10 @@ def address(service: ParameterService) -> str:
 
 
 def train(service: ParameterService, plan: Plan, policy: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [{} for _ in range(plan.topology.workers)]
-
-    def work(rank: int) -> None:
-        task = {"plan": plan.as_dict(), "policy": policy, "rank": rank, "repetition": 0, "job": policy, "key": "k"}
-        found[rank] = parameter_client.train({**task, "parameters": address(service)})
-
-    threads = [threading.Thread(target=work, args=(rank,)) for rank in range(plan.topology.workers)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return found
+    task = {"plan": plan.as_dict(), "policy": policy, "repetition": 0, "job": policy, "key": "k"}
+    tasks = [{**task, "rank": rank, "parameters": address(service)} for rank in range(plan.topology.workers)]
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        return list(pool.map(parameter_client.train, tasks))
 
 
 @pytest.mark.parametrize("parallel", [1, 4])

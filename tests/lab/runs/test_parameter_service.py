@@ -4,8 +4,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +18,10 @@ from sa_atp.lab.parameters import service as parameter_service
 from sa_atp.lab.parameters.client import StreamHost
 from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, RANK, SERVICE
 from sa_atp.lab.parameters.parameter_worker import ParameterError
-from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Over, Pull, Push, Task
+from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Pull, Push, Task
 from sa_atp.lab.parameters.service import ParameterService
 from sa_atp.lab.plans import plan_files
+from sa_atp.lab.runs.processes import Group
 
 WAIT_S = 60.0
 PLAN = plan_files.parse(
@@ -30,7 +29,6 @@ PLAN = plan_files.parse(
     'micro_batches = 1\nbatch_size = 8\n[straggler]\npattern = "none"\n',
     "here",
 )
-ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -107,19 +105,6 @@ def test_arrays_of_several_messages_arrive_whole(service: ParameterService) -> N
         assert last[0] < 0
 
 
-def test_values_that_are_not_finite_end_the_job_for_all(service: ParameterService) -> None:
-    with joined(address(service), 0) as here, joined(address(service), 1) as other:
-        here.step(0)
-        other.send(Outgoing(SERVER, Pull(clock=0)))
-        other.hears("GoAhead")
-        update = np.array([1, np.nan, 1], np.float32)
-        other.send(Outgoing(SERVER, Push(clock=0, tasks=(Task(0, 1, 0),)), update))
-        for worker in (here, other):
-            assert worker.hears("JobFailed").reason == (
-                "rank 1: its update of step 0 has 1 of 3 values that are NaN or infinite, the first at index 1"
-            )
-
-
 # --- strangers ------------------------------------------------------------------------------------------------------------
 
 
@@ -148,14 +133,6 @@ def test_a_stranger_has_no_part_in_a_run(service: ParameterService) -> None:
         for _ in range(2):
             found = json.loads(here.call("Result"))
             assert (len(found["taken"]), found["wrong"]) == (4, [])
-
-
-def test_workers_cannot_send_server_messages_to_others(service: ParameterService) -> None:
-    with joined(address(service), 0) as here, joined(address(service), 1) as other:
-        other.step(0)
-        other.send(Outgoing(0, Over()))
-        assert here.hears("JobFailed").reason == "rank 1: a message Over for rank 0, which workers do not send"
-        assert not [each for each in here.heard if isinstance(each, Over)]
 
 
 def test_an_invalid_job_is_refused_in_one_line(service: ParameterService) -> None:
@@ -235,9 +212,10 @@ def test_a_payload_larger_than_the_job_is_refused_by_its_head(service: Parameter
         )
 
 
-def test_large_messages_of_strangers_take_no_memory() -> None:
+def test_large_messages_of_strangers_take_no_memory(tmp_path: Path) -> None:
     """A stranger sends messages of 64 MB to every call."""
-    with running() as (process, at):
+    with Group() as group:
+        process, at = started(group, tmp_path)
         before = peak_mb(process.pid)
         data = bytes(64 << 20)
         for name in ("Open", "Connect", "Result", "Parameters"):
@@ -251,22 +229,10 @@ def test_large_messages_of_strangers_take_no_memory() -> None:
 # --- how many -------------------------------------------------------------------------------------------------------------
 
 
-class running:  # noqa: N801 (reads as a function)
-    """Runs `sa-atp params` as a process. Yields: the process and its address."""
-
-    def __enter__(self) -> "tuple[subprocess.Popen[str], str]":
-        command = [sys.executable, "-m", "sa_atp", "params", "--listen", "127.0.0.1:0"]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert self.process.stdout is not None
-        ready = json.loads(self.process.stdout.readline())
-        return self.process, "{}:{}".format(*ready["address"])
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait(WAIT_S)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+def started(group: Group, folder: Path) -> tuple[Any, str]:
+    """Runs `sa-atp params` as a process. Returns: the process and its address."""
+    process = group.start("params", ["sa_atp", "params", "--listen", "127.0.0.1:0"], folder / "params.log")
+    return process._process, "{}:{}".format(*process.answer(WAIT_S)["address"])
 
 
 def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[Any]:
@@ -281,10 +247,11 @@ def half_open(at: str, rank: int, count: int, leave: threading.Event) -> list[An
     return [channel, *(channel.stream_stream(f"/{SERVICE}/Connect")(silent(), metadata=metadata) for _ in range(count))]
 
 
-def test_silent_streams_block_neither_workers_nor_shutdown() -> None:
+def test_silent_streams_block_neither_workers_nor_shutdown(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     leave = threading.Event()
-    with running() as (process, at):
+    with Group() as group:
+        process, at = started(group, tmp_path)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         try:
             silent = [each for n in range(11) for each in half_open(at, n % 2, 50, leave)]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.plans import small_plan
+from helpers.plans import Said, small_plan
 
 from sa_atp.basics.errors import UserError
 from sa_atp.lab.backends import local, runner
@@ -87,14 +87,14 @@ def test_no_policy_is_always_the_first() -> None:
 
 def test_records_are_in_the_plans_order_whatever_ran_first(tmp_path: Path) -> None:
     plan = plans.placed(small("run.repetitions=2", 'run.policies=["atp", "sa-atp"]'), backend="sim")
-    said: list[str] = []
-
-    class Notes(Progress):
-        def __call__(self, stage: str) -> None:
-            said.append(stage)
-
-    result = runner.run(plan, "here", tmp_path, Notes())
-    assert [stage.partition(",")[0] for stage in said if "repetition" in stage] == ["atp", "sa-atp", "sa-atp", "atp"]
+    said = Said()
+    result = runner.run(plan, "here", tmp_path, said)
+    assert [stage.partition(",")[0] for stage in said.lines if "repetition" in stage] == [
+        "atp",
+        "sa-atp",
+        "sa-atp",
+        "atp",
+    ]
     assert [(r.repetition, r.policy) for r in result.runs] == [(0, "atp"), (0, "sa-atp"), (1, "atp"), (1, "sa-atp")]
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from sa_atp.steps.device import SharedDevice
 from sa_atp.steps.parallel import NO_GAIN
@@ -18,12 +19,7 @@ def test_threads_share_a_device_in_real_time() -> None:
         busy.release()
         return alone
 
-    found: list[bool] = []
-    threads = [threading.Thread(target=lambda: found.append(device.run(1, work))) for _ in range(2)]
     began = time.monotonic()
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda _: device.run(1, work), range(2))) == [True, True]
     assert time.monotonic() - began >= 0.039
-    assert found == [True, True]

@@ -1,6 +1,7 @@
 """Stragglers from one step until another (straggler.from_step, until_step)."""
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from typing import Any
 
@@ -28,8 +29,9 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tail": ("straggler.tail=20",),
     "contention": ("straggler.spell_s=[100, 100]", "straggler.calm_s=[0.001, 0.001]", "straggler.share=0.05"),
     "trace": (f"straggler.rows={[[step, 3, 4] for step in range(STEPS)]}",),
+    "constant, a link": ("straggler.by=congestion", "straggler.slowdown=8"),
 }
-"""By pattern: a straggler in every step."""
+"""By pattern, and what else there is to say: a straggler in every step."""
 WINDOW = (f"straggler.from_step={FIRST}", f"straggler.until_step={END}")
 
 
@@ -47,11 +49,16 @@ def step_times(plan: Plan) -> tuple[RunResult, list[float]]:
     return result, [found[step] for step in range(STEPS)]
 
 
-@pytest.mark.parametrize("pattern", [each for each in PATTERNS if each != "none"])
-@pytest.mark.parametrize("network", ["packets", "flows", "a server"])
+@pytest.mark.parametrize(
+    ("pattern", "network"),
+    [
+        *itertools.product([each for each in PATTERNS if each != "none"], ["packets", "flows", "a server"]),
+        ("constant, a link", "packets"),
+    ],
+)
 def test_slow_from_a_step_until_another(pattern: str, network: str) -> None:
     where = ('run.policies=["ssp"]', "ssp.bound=0") if network == "a server" else (f"sim.network={network}",)
-    said = [*BASE, *where, f"straggler.pattern={pattern}", *SLOW[pattern]]
+    said = [*BASE, *where, f"straggler.pattern={pattern.split(',', maxsplit=1)[0]}", *SLOW[pattern]]
     _, normal = step_times(plan_files.parse("", "here", [*BASE, *where, "straggler.pattern=none"]))
     result, times = step_times(plan_files.parse("", "here", [*said, *WINDOW]))
     is_slow = [time > 1.1 * usual for time, usual in zip(times, normal, strict=True)]
@@ -60,17 +67,8 @@ def test_slow_from_a_step_until_another(pattern: str, network: str) -> None:
         assert 1 <= len(slow_steps) == len(set(slow_steps) & set(range(FIRST, END)))
     else:
         assert slow_steps == list(range(FIRST, END))
-    if pattern == "contention":
+    if pattern in ("contention", "constant, a link"):
         assert marked(result) == range(FIRST, END)
-
-
-def test_congestion_comes_and_goes() -> None:
-    said = [*BASE, "straggler.by=congestion", "straggler.slowdown=8"]
-    _, normal = step_times(plan_files.parse("", "here", [*BASE, "straggler.pattern=none"]))
-    result, times = step_times(plan_files.parse("", "here", [*said, *WINDOW]))
-    assert marked(result) == range(FIRST, END)
-    is_slow = [time > 1.5 * usual for time, usual in zip(times, normal, strict=True)]
-    assert is_slow == [FIRST <= step < END for step in range(STEPS)]
 
 
 def marked(result: RunResult) -> range:
