@@ -30,12 +30,21 @@ compute_us_per_sample = 1000
 network = "flows"
 """
 
+EACH_KIND = (
+    "star of 4, one slow", "star of 8, one slow at random", "star of 4, 20 Mbit/s, one much slower", "star of 4, clones",
+    "star of 4, 2 ms a link, 16 slots", "star of 4, pauses", "star of 4, unequal links", "two racks of 4, one slow",
+    "four racks of 4, trunks of 40 Mbit/s",
+)  # fmt: skip
+"""Settings that are compared each time. The others, in which several of these things come together, take minutes."""
+
 
 def simulate(*overrides: str) -> list[PolicyRun]:
     return simulated.run(plan_files.parse(PLAN, "here", overrides), Progress())
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize(
+    "setting", [pytest.param(name, marks=[] if name in EACH_KIND else [pytest.mark.minutes]) for name in SETTINGS]
+)
 def test_both_simulators_agree(setting: str) -> None:
     for row in compare({setting: SETTINGS[setting]}):
         assert abs(row.difference) < 0.05, f"{row.policy}: {row.packets_s} s with packets, {row.flows_s} s with flows"

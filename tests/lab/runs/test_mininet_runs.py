@@ -176,7 +176,7 @@ def test_parameters_live_on_a_server_of_the_network(tmp_path: Path) -> None:
     assert not left_by(run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda n: n.name)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda n: n.name)
 def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: signal.Signals) -> None:
     assert len(traces(endless)) >= 3 + 3 + 1 + 7  # workers, switches, server, and the shells of seven nodes
     endless.send_signal(number)

@@ -75,13 +75,12 @@ def test_a_run_larger_than_the_disk_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_one_run_at_a_time_in_a_folder(plan: str, tmp_path: Path) -> None:
+def test_one_run_at_a_time_in_a_folder(plan: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     with run_folder.claimed(out, 1000):
-        done = started(plan, "--out", str(out))
-        assert done.returncode == cli.EXIT_BAD_INPUT
-        assert "in use by another run" in done.stderr
-        assert done.stderr.count("\n") == 1
+        assert cli.main(["run", plan, "--out", str(out)]) == cli.EXIT_BAD_INPUT
+        (line,) = capsys.readouterr().err.splitlines()
+        assert "in use by another run" in line
     with run_folder.claimed(out, 1000):
         pass
     assert list(out.iterdir()) == []
