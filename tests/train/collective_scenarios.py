@@ -64,6 +64,7 @@ class Call:
         self.kind: torch.dtype = getattr(torch, case.get("dtype", "float32"))
         self.size: int = case.get("size", 12)
         self.root: int = case.get("root", 0)
+        self.device: str = case.get("device") or ("meta" if case.get("layout") == "meta" else "cpu")
 
     @property
     def is_root(self) -> bool:
@@ -78,11 +79,12 @@ class Call:
 
     def given(self, size: int | None = None, seed: int = 0) -> torch.Tensor:
         """A tensor to send, of small whole numbers in the layout of the case: their sums are exact in every type."""
-        return self.laid_out(self._numbers(self.size if size is None else size, seed))
+        return self.laid_out(self._numbers(self.size if size is None else size, seed)).to(self.device)
 
     def to_fill(self, size: int | None = None) -> torch.Tensor:
         size = self.size if size is None else size
-        return self.laid_out(torch.zeros(max(0, size + self.case.get("off_by", 0)), dtype=self._out_kind))
+        flat = torch.zeros(max(0, size + self.case.get("off_by", 0)), dtype=self._out_kind)
+        return self.laid_out(flat).to(self.device)
 
     @property
     def _out_kind(self) -> torch.dtype:
@@ -96,7 +98,7 @@ class Call:
 
     def laid_out(self, flat: torch.Tensor) -> torch.Tensor:
         layout = self.case.get("layout", "dense")
-        if layout == "dense":
+        if layout in ("dense", "meta"):
             return flat
         if layout == "strided":
             wide = torch.zeros(2 * flat.numel(), dtype=flat.dtype)
@@ -115,8 +117,6 @@ class Call:
             return flat.to_sparse()
         if layout == "nested":
             return torch.nested.nested_tensor([flat, flat[1:]])
-        if layout == "meta":
-            return flat.to("meta")
         raise AssertionError(layout)
 
     def sizes(self) -> list[int]:

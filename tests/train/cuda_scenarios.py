@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 from sa_atp.ddp import SaAtpState
@@ -58,23 +57,6 @@ def generators(rank: int, world_size: int) -> bool:
     with seeded(1, 2, 3):
         second = torch.rand(4, device="cuda").tolist()
     return first == second and torch.rand(4, device="cuda").tolist() == expected
-
-
-def collectives(rank: int, world_size: int) -> dict[str, Any]:
-    """The backend's, on a GPU."""
-    mine = torch.full((1000,), float(rank + 1), device="cuda")
-    found: dict[str, Any] = {}
-    for name, operation in (("sum", dist.ReduceOp.SUM), ("mean", dist.ReduceOp.AVG), ("max", dist.ReduceOp.MAX)):
-        tensor = mine.clone()
-        dist.all_reduce(tensor, op=operation)
-        found[name] = [float(tensor.min()), float(tensor.max())]
-    part = torch.zeros(500, device="cuda")
-    dist.reduce_scatter_tensor(part, torch.ones(500 * world_size, device="cuda") * (rank + 1))
-    found["part"] = [float(part.min()), float(part.max())]
-    sent = mine * 10
-    dist.broadcast(sent, 1)
-    found["broadcast"] = float(sent[0])
-    return found
 
 
 def error(rank: int, world_size: int) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from collective_scenarios import COLLECTIVES, Case, expected
-from rank_pool import Ranks
+from rank_pool import GPU, Ranks
 
 MODULE = "collective_scenarios"
 RANKS = 3
@@ -73,6 +73,16 @@ def test_reductions_of_every_type(ranks: Ranks) -> None:
     ]
     cases += [{"call": "all_reduce", "op": op, "dtype": "complex64", "size": 12} for op in ("SUM", "AVG")]
     assert_right(ranks, cases)
+
+
+@GPU
+def test_tensors_on_a_gpu(ranks: Ranks) -> None:
+    calls = [
+        *(("all_reduce", op) for op in ("SUM", "AVG", "MAX")),
+        ("reduce_scatter_tensor", "SUM"),
+        ("broadcast", "SUM"),
+    ]
+    assert_right(ranks, [{"call": c, "op": op, "size": 1000, "root": 1, "device": "cuda"} for c, op in calls])
 
 
 def test_parts_of_unequal_length(ranks: Ranks) -> None:

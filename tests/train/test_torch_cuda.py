@@ -22,10 +22,3 @@ def test_generators(ranks: Ranks) -> None:
 def test_errors_name_the_rank(ranks: Ranks) -> None:
     for message in ranks.run("error", 2, module="cuda_scenarios"):
         assert "rank 1 contributed NaN or infinity" in message
-
-
-def test_backend(ranks: Ranks) -> None:
-    for answer in ranks.run("collectives", 2, module="cuda_scenarios", backend="sa_atp"):
-        assert answer == {
-            "sum": [3.0, 3.0], "mean": [1.5, 1.5], "max": [2.0, 2.0], "part": [3.0, 3.0], "broadcast": 20.0,
-        }  # fmt: skip
