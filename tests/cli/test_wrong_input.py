@@ -147,6 +147,7 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["map", "demo", "--set", 'run.policies=["atp"]'], "run.policies: expected two or more"),
         (["map", "demo", "--x", "loss", "--set", 'run.policies=["atp","ssp"]'],
          "ssp: simulated without packets that could be lost"),
+        (["plot", "."], "it has no run.json"),
         (["run", "/"], "/: a folder, not a plan file; the project's own plans are boa, "),
         (["run", "x" * 300], ": no such file; the project's own plans are boa, "),
     ],

@@ -235,12 +235,6 @@ def test_folders_that_are_not_of_a_run_are_refused(tmp_path: Path) -> None:
         files.load(tmp_path / "file")
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
-        files.write_data(small(), tmp_path / "file" / "run")
-
-
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_an_interrupted_write_leaves_what_was_there(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "summary.json"

@@ -81,11 +81,6 @@ def test_points_that_fail(tmp_path: Path, work: str, kind: type[Exception], says
     assert type(found.value) is kind
 
 
-def test_no_jobs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="--jobs 0: expected at least 1"):
-        run(squares(1), tmp_path, jobs=0)
-
-
 # --- kept -------------------------------------------------------------------------------------------------------------
 
 

@@ -3,8 +3,6 @@
 import contextlib
 import io
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -25,21 +23,12 @@ SMALL = [
 WIDE = ("job.batch_size=32", "job.micro_batches=32")  # 96 contributions: the build with 512
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs a simulation in this process, where PyTorch is imported already, and other plans in a new one."""
+def run(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Returns: what the command printed."""
     command = ["run", "demo", "--out", str(folder), *(part for key in SMALL for part in ("--set", key)), *arguments]
-    if "sim" in arguments:
-        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            status = main(command)
-        return subprocess.CompletedProcess(command, status, out.getvalue(), err.getvalue())
-    return subprocess.run(
-        [sys.executable, "-m", "sa_atp", *command], capture_output=True, text=True, timeout=240, check=False
-    )
-
-
-def summary_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main([*command, "--json"]) == 0
+    found: dict[str, Any] = json.loads(out.getvalue())
     return found
 
 
@@ -57,7 +46,7 @@ def summary_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 )
 def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, overrides: tuple[str, ...]) -> None:
     extra = [part for key in overrides for part in ("--set", key)]
-    summary = summary_of(run(tmp_path, "--backend", backend, "--json", *extra))
+    summary = run(tmp_path, "--backend", backend, *extra)
     atp, sa_atp = summary["policies"]["atp"], summary["policies"]["sa-atp"]
     for policy in (atp, sa_atp):
         assert policy["sums_checked"] == 12
@@ -82,7 +71,7 @@ def test_policies_side_by_side_on_real_processes(tmp_path: Path) -> None:
     """Sums in the switch, at the parameter server and of some ranks; parameters on a server."""
     names = ["atp", "ps", "sync-opt", "ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]
     policies = f"run.policies={json.dumps(names)}"
-    summary = summary_of(run(tmp_path, "--backend", "local", "--json", "--set", policies, "--set", "run.steps=2"))
+    summary = run(tmp_path, "--backend", "local", "--set", policies, "--set", "run.steps=2")
     found = summary["policies"]
     assert list(found) == names
     for name, policy in found.items():

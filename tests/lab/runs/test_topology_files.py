@@ -118,19 +118,6 @@ def test_a_changed_file_is_built_or_refused_in_one_line(
         assert layout is not None
 
 
-@settings(max_examples=200)
-@given(data=st.data())
-def test_changed_text_is_built_or_refused_in_one_line(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    text = json.dumps(GOOD)
-    at = data.draw(st.integers(0, len(text)))
-    text = text[:at] + data.draw(st.text(max_size=3)) + text[at + data.draw(st.integers(0, 5)) :]
-    layout = drawn(tmp_path_factory.getbasetemp(), text, 4)
-    if layout is not None:
-        check_buildable(layout, 4)
-
-
 def test_the_rates_of_workers_links_are_those_of_the_file(tmp_path: Path) -> None:
     """Reports mark slow links by them, because the plan does not have them."""
     slow = copy.deepcopy(GOOD)

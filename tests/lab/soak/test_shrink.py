@@ -2,17 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.invariants import Broken
-from sa_atp.lab.soak.run import broken_in
 from sa_atp.lab.soak.scene import FaultKind, Scene
 from sa_atp.lab.soak.shrink import shrink, smaller
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.protocol.server.sums import SumStore
-
-from .worlds import small
 
 
 def test_every_candidate_is_valid_and_differs() -> None:
@@ -65,22 +59,3 @@ def test_it_ends_after_so_many_runs() -> None:
 
     shrink(draw(0), Broken("sum", "wrong"), fails, most_runs=7)
     assert runs == 7
-
-
-def test_a_mutant_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server loses a contribution in every complete sum: one rank is enough to show it."""
-    merge = SumStore._merge
-
-    def off_by_one(self: SumStore, page, at, bits, stream, lanes):  # type: ignore[no-untyped-def]
-        found = merge(self, page, at, bits, stream, lanes)
-        page.lanes[at[found == 1], 0] += 1
-        return found
-
-    monkeypatch.setattr(SumStore, "_merge", off_by_one)
-    scene = small(ranks=4, lengths=(500, 500, 500), aggregates=False)
-    broken = broken_in(scene)
-    assert broken is not None
-    found, why = shrink(scene, broken, broken_in)
-    assert why.what == broken.what
-    assert (found.jobs[0].ranks, found.jobs[0].lengths) == (1, (1,))
-    assert not found.links.loss
