@@ -20,6 +20,7 @@ SMALL = [
 ]  # fmt: skip
 
 
+BAD_LINKS = ("network.loss=0.01", "network.duplicate=0.01", "network.reorder=0.05")
 WIDE = ("job.batch_size=32", "job.micro_batches=32")  # 96 contributions: the build with 512
 
 
@@ -38,10 +39,8 @@ def run(folder: Path, *arguments: str) -> dict[str, Any]:
         ("local", ()),
         ("local", WIDE),
         ("sim", WIDE),
-        ("sim", ("network.loss=0.01", "network.duplicate=0.01", "network.reorder=0.05")),
-        ("sim", ("topology.kind=two-level", "topology.racks=2")),
-        ("sim", ("straggler.pattern=pause", "straggler.pause_s=0.2", "straggler.every=2")),
-        ("sim", ("help.grade=clone",)),
+        ("sim", ("topology.kind=two-level", "topology.racks=2", *BAD_LINKS)),
+        ("sim", ("straggler.pattern=pause", "straggler.pause_s=0.2", "straggler.every=2", "help.grade=clone")),
     ],
 )
 def test_help_changes_who_computes_and_never_what(tmp_path: Path, backend: str, overrides: tuple[str, ...]) -> None:
