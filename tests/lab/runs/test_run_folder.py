@@ -25,13 +25,6 @@ def plan(tmp_path: Path) -> str:
     return str(small_plan_file(tmp_path, run={"backend": "sim"}))
 
 
-def started(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "sa_atp", "run", *arguments], text=True, timeout=120, check=False,
-        **{"capture_output": True, **options},
-    )  # fmt: skip
-
-
 # --- before it begins -------------------------------------------------------------------------------------------------
 
 
@@ -153,9 +146,10 @@ def test_a_run_whose_folder_is_removed_is_saved_elsewhere(
 
 def test_a_run_goes_on_when_its_progress_cannot_be_written(plan: str, tmp_path: Path) -> None:
     with open("/dev/full", "w") as full:
-        done = started(
-            plan, "--out", str(tmp_path / "out"), "--json", capture_output=False, stdout=subprocess.PIPE, stderr=full
-        )
+        done = subprocess.run(
+            [sys.executable, "-m", "sa_atp", "run", plan, "--out", str(tmp_path / "out"), "--json"],
+            text=True, timeout=120, check=False, stdout=subprocess.PIPE, stderr=full,
+        )  # fmt: skip
     assert done.returncode == 0
     assert json.loads(done.stdout)["policies"]["atp"]["iterations"] == 2
     assert (tmp_path / "out" / "report.html").is_file()

@@ -46,9 +46,10 @@ def test_a_sweep_goes_on_where_it_stopped(tmp_path: Path, capsys: pytest.Capture
     assert said.count("already run") == 2
     assert again["points"] == found["points"]
     # points of another plan are not taken for this one's
-    assert main(["run", str(plan), "--out", str(out), "--set", "job.batch_size=8"]) == 2
+    other = ("--set", "job.batch_size=8", "--set", "sweep.values=[1.0]")
+    assert main(["run", str(plan), "--out", str(out), *other]) == 2
     assert "another plan (job.batch_size = 4, not 8)" in capsys.readouterr().err
-    assert "already run" not in run(capsys, plan, out, "--set", "job.batch_size=8", "--replace")[1]
+    assert "already run" not in run(capsys, plan, out, *other, "--replace")[1]
 
 
 def test_concurrent_policies_and_repetitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
