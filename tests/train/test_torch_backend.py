@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rank_pool import GPU, Ranks
@@ -104,7 +105,7 @@ def test_without_a_server(ranks: Ranks) -> None:
         pytest.param(2, "native", "native", {"device": "cuda", "backend": "sa_atp"}, marks=GPU),
     ],
 )
-def test_fsdp(ranks: Ranks, world_size: int, native: str, mode: str, options: dict[str, str]) -> None:
+def test_fsdp(ranks: Ranks, world_size: int, native: str, mode: str, options: dict[str, Any]) -> None:
     dtype = options.get("dtype", "float32")
     expected = ranks.run("fsdp", world_size, module=MODULE, mode=native, dtype=dtype)[0]
     found = ranks.run("fsdp", world_size, module=MODULE, mode=mode, **options)[0]

@@ -112,14 +112,14 @@ def run(
     """
     if quantity not in QUANTITIES:
         raise UserError(f"quantity = {quantity!r}: {one_of(quantity, QUANTITIES)}")
+    jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
+    if jobs < 1:
+        raise UserError(f"--jobs {jobs}: expected at least 1")
     prepared = prepare(plan, overrides, backend="sim", policies=policies)
     wanted = Wanted(prepared, parse(x, "--x"), parse(y, "--y"), seeds, quantity)
     runner.check_processes_have_policies(prepared.plan)
     tasks = wanted.tasks()
     tell_remarks(prepared.remarks(wanted.x.name, wanted.y.name), progress)
-    jobs = len(os.sched_getaffinity(0)) if jobs is None else jobs
-    if jobs < 1:
-        raise UserError(f"--jobs {jobs}: expected at least 1")
     if draw:
         style.require_matplotlib()
     folder = folder_for(out, f"map-{prepared.name}")

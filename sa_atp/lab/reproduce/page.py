@@ -324,7 +324,9 @@ def _steps(each: Found) -> list[float | None]:
 
 def table(found: Mapping[str, Any]) -> Table:
     """The table for a terminal. Args: found: the result of `numbers`."""
-    made = terminal.table(("headline", "policies", "% less of, × faster"), ("paper", "min", "median", "max", "reached", "at best"))
+    made = terminal.table(
+        ("headline", "policies", "% less of, × faster"), ("paper", "min", "median", "max", "reached", "at best")
+    )
     for headline in found["headlines"]:
         for claim in headline["claims"]:
             is_speedup = claim["figure"] == "speedup"
