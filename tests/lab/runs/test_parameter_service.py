@@ -223,7 +223,9 @@ def test_large_messages_of_strangers_take_no_memory(tmp_path: Path) -> None:
                 call = channel.stream_stream(f"/{SERVICE}/{name}")
                 with pytest.raises(grpc.RpcError):
                     list(call(iter([data]), metadata=((JOB, "job"), (KEY, "k"), (RANK, "0")), timeout=WAIT_S))
-        assert peak_mb(process.pid) - before < 40
+        # before 1.85 gRPC takes in a message that it refuses, one at a time
+        most_mb = 40 if tuple(map(int, grpc.__version__.split(".")[:2])) >= (1, 85) else 100
+        assert peak_mb(process.pid) - before < most_mb
 
 
 # --- how many -------------------------------------------------------------------------------------------------------------
