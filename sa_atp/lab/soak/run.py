@@ -7,7 +7,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -165,7 +165,7 @@ class SoakResult:
                     "words": each.scene,
                     "transcript": each.transcript,
                 }
-                for each in total.failures
+                for each in sorted(total.failures, key=lambda failure: failure.seed)
             ],
         }
 
@@ -225,11 +225,12 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
                 return
         return
     with pool(jobs) as processes:
-        under_way: list[Future[Lot]] = [processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)]
+        under_way: set[Future[Lot]] = {processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)}
         while under_way:
-            yield under_way.pop(0).result()
+            done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             if deadline is None or time.monotonic() < deadline:
-                under_way += [processes.submit(work, *lot) for lot in islice(wanted, 1)]
+                under_way |= {processes.submit(work, *lot) for lot in islice(wanted, len(done))}
+            yield from (each.result() for each in done)
 
 
 def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:
