@@ -4,14 +4,15 @@
 #   SA_ATP_VENV    where it is (default: .venv in the checkout)
 #   SA_ATP_PYTHON  the Python to make it with (default: the first python3 that is new enough)
 #
-# Its packages have the versions that were tested (constraints.txt), unless VERSIONS is newest or lowest (scripts/test --help).
+# Its packages have the versions that were tested (constraints.txt), unless VERSIONS is newest or lowest (scripts/test --help). What
+# tests start with the same environment leaves them as they are (SA_ATP_VERSIONS).
 # It is made once; after that, reading its stamp is enough, and no network is needed. Concurrent set-ups wait for each other.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="${SA_ATP_VENV:-$ROOT/.venv}"
 [[ $VENV == /* ]] || VENV="$PWD/$VENV"
 STAMP="$VENV/.sa-atp-installed"
-VERSIONS=tested
+VERSIONS="${SA_ATP_VERSIONS:-tested}"
 PINS="" # a file for pip with the exact versions of this environment
 OLDEST_PYTHON="3.11"
 PYTHONS=(python3 python3.14 python3.13 python3.12 python3.11)

@@ -1,5 +1,6 @@
 """scripts/demo, scripts/test and .ci/run: the commands they run, their output and their exit statuses."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -48,10 +49,12 @@ def test_the_demo_takes_another_folder(checkout: Checkout) -> None:
 
 
 def test_the_demo_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
-    """The real script, up to the reading of the plan."""
+    """The real script, up to the reading of the plan, in the environment in which tests run."""
+    versions = os.environ.get("SA_ATP_VERSIONS", "tested")
     done = subprocess.run(
         [ROOT / "scripts" / "demo", "--set", "run.steps=0", "--out", tmp_path / "out"],
-        capture_output=True, text=True, timeout=600, check=False, env={"SA_ATP_VENV": sys.prefix, "PATH": "/usr/bin:/bin"},
+        capture_output=True, text=True, timeout=600, check=False,
+        env={"SA_ATP_VENV": sys.prefix, "SA_ATP_VERSIONS": versions, "PATH": "/usr/bin:/bin"},
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[-1].endswith("run.steps = 0: expected 1 to 100000")
