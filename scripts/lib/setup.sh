@@ -56,7 +56,7 @@ setup() {
     unlock
 }
 
-fingerprint() { { cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt" && printf '%s' "$ROOT"; } | sha256sum | cut -c1-24; }
+fingerprint() { { cat "$ROOT/pyproject.toml" "$ROOT/constraints.txt" && printf '%s' "$ROOT" "$VERSIONS"; } | sha256sum | cut -c1-24; }
 
 is_ready() {
     # what is newest changes without notice
