@@ -285,5 +285,5 @@ def test_how_to_install_from_a_wheel(monkeypatch: pytest.MonkeyPatch) -> None:
     words = needs.how_to_install("torch").removeprefix(python).split()
     assert set(words[0].strip("'").removeprefix("torch").split(",")) == set(torch.removeprefix("torch").split(","))
     assert words[1:] == ["--extra-index-url", needs.TORCH_INDEX]
-    assert re.fullmatch(re.escape(python) + r" 'matplotlib(<4|>=3.9),(<4|>=3.9)'", needs.how_to_install("matplotlib"))
+    assert re.fullmatch(re.escape(python) + r" 'matplotlib(<4|>=3.10),(<4|>=3.10)'", needs.how_to_install("matplotlib"))
     assert re.search(r"install mininet==2", needs.how_to_install("mininet"))
