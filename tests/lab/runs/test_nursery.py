@@ -16,11 +16,11 @@ from sa_atp.lab.runs.processes import Group, Process, ProcessError
 
 TELLS = """
 import json, os, random, sys
+print("said to the log", file=sys.stderr)
 print(json.dumps({
     "argv": sys.argv[1:], "folder": os.getcwd(), "mark": os.environ.get("MARK"), "name": __name__,
     "loaded": "sa_atp.net.parameter_server.server" in sys.modules, "random": random.random(),
 }), flush=True)
-print("said to the log", file=sys.stderr)
 for line in sys.stdin:
     sys.exit(int(line))
 """
