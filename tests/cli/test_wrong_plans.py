@@ -6,6 +6,10 @@ import pytest
 
 from sa_atp.cli import main
 
+pytestmark = pytest.mark.needs(
+    "torch", "sklearn"
+)  # the demo trains, and what a backend cannot do is refused after that
+
 ON_A_SERVER = 'run.policies=["ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]'
 BOA = (
     'run.policies=["boa"]',
