@@ -30,6 +30,9 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
     return err[8:-1]
 
 
+TRAINS = pytest.mark.needs("torch", "sklearn")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -119,7 +122,7 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["reproduce", "--seed", "-1"], "--seed -1: expected 0 to"),
         (["reproduce", "--steps", "3"], "--steps 3: expected at least 4"),
         (["reproduce", "--jobs", "0"], "--jobs 0: expected at least 1"),
-        (["reproduce", "--out", "/dev/null/page"], "/dev/null/page: cannot be written"),
+        pytest.param(["reproduce", "--out", "/dev/null/page"], "/dev/null/page: cannot be written", marks=TRAINS),
         (["run", "demo", "--backend", "local", "--jobs", "2"], "--jobs is for --backend sim"),
         (["run", "sweep-slots", "--backend", "local", "--jobs", "2"], "--jobs is for --backend sim"),
         (["run", "sweep-slots", "--backend", "local", "--scheduler", "tcp://127.0.0.1:1"],
@@ -145,8 +148,8 @@ def refused(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> str:
         (["map", "demo", "--to-accuracy", "--set", "job.model=resnet-50"],
          "job.model = 'resnet-50' is not trained: it has no accuracy"),
         (["map", "demo", "--set", 'run.policies=["atp"]'], "run.policies: expected two or more"),
-        (["map", "demo", "--x", "loss=0,0.1", "--y", "workers=4,5", "--set", 'run.policies=["atp","ssp"]'],
-         "ssp: simulated without packets that could be lost"),
+        pytest.param(["map", "demo", "--x", "loss=0,0.1", "--y", "workers=4,5", "--set", 'run.policies=["atp","ssp"]'],
+                     "ssp: simulated without packets that could be lost", marks=TRAINS),
         (["plot", "."], "it has no run.json"),
         (["run", "/"], "/: a folder, not a plan file; the project's own plans are boa, "),
         (["run", "x" * 300], ": no such file; the project's own plans are boa, "),
@@ -232,6 +235,7 @@ def test_members_of_a_job_in_a_file_are_named(tmp_path: Path, capsys: pytest.Cap
     assert refused(["job", "add", "--file", str(file)], capsys).startswith("members[0]: mac 3: expected six bytes")
 
 
+@TRAINS
 def test_a_topology_file_is_looked_at_before_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hosts = {f"h{n}": {"ip": f"10.0.0.{n}"} for n in (1, 2)}
     links = [["h1", "s1-p1"], ["h2", "s1-p1"]]
