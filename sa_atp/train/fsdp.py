@@ -99,12 +99,10 @@ def reduce_in_switch(model: nn.Module, state: SaAtpState) -> None:
     """Makes every FSDP unit of a model reduce-scatter its gradients through the switch.
 
     Args: state: its ranks are those over which the model is sharded.
-    Raises: UserError: `fully_shard` has not been applied.
+    Raises: UserError: `fully_shard` has not been applied, or this release of PyTorch takes no custom reduce-scatter.
     """
     state.check_exact("FSDP")
-    reduce_scatter = SwitchReduceScatter(state)
-    for unit in _units(model):
-        cast(Any, unit).set_custom_reduce_scatter(reduce_scatter)
+    _set(model, "set_custom_reduce_scatter", SwitchReduceScatter(state))
 
 
 def gather_in_switch(model: nn.Module, state: SaAtpState) -> None:
@@ -113,11 +111,7 @@ def gather_in_switch(model: nn.Module, state: SaAtpState) -> None:
     Args: state: its ranks are those over which the model is sharded; `reduce_in_switch` may have the same one.
     Raises: UserError: `fully_shard` has not been applied, or this release of PyTorch takes no custom all-gather.
     """
-    all_gather = SwitchAllGather(state)
-    for unit in _units(model):
-        if not hasattr(unit, "set_custom_all_gather"):
-            raise UserError(f"PyTorch {torch.__version__} takes no custom all-gather: expected 2.9 or newer")
-        cast(Any, unit).set_custom_all_gather(all_gather)
+    _set(model, "set_custom_all_gather", SwitchAllGather(state))
 
 
 def average_replicas_in_switch(model: nn.Module, state: SaAtpState) -> None:
@@ -128,9 +122,7 @@ def average_replicas_in_switch(model: nn.Module, state: SaAtpState) -> None:
     Args: state: its ranks are those that hold the same shard; process group and job are theirs alone.
     Raises: UserError: `fully_shard` has not been applied.
     """
-    hook = replica_hook(state)
-    for unit in _units(model):
-        cast(Any, unit).set_all_reduce_hook(hook)
+    _set(model, "set_all_reduce_hook", replica_hook(state))
 
 
 def replica_hook(state: SaAtpState) -> Callable[[torch.Tensor], None]:
@@ -147,11 +139,15 @@ def replica_hook(state: SaAtpState) -> Callable[[torch.Tensor], None]:
     return average
 
 
-def _units(model: nn.Module) -> list[nn.Module]:
+def _set(model: nn.Module, method: str, collective: Callable[..., Any]) -> None:
+    """Gives all FSDP units of a model a collective. Raises: UserError: there is none, or this PyTorch cannot take it."""
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not units:
         raise UserError("the model has no FSDP unit: call torch.distributed.fsdp.fully_shard first")
-    return cast(list[nn.Module], units)
+    for unit in units:
+        if not hasattr(unit, method):
+            raise UserError(f"PyTorch {torch.__version__} has no FSDPModule.{method}: expected 2.10 or newer")
+        getattr(unit, method)(collective)
 
 
 def _scale(operation: Any, size: int) -> float:
