@@ -140,7 +140,11 @@ def replica_hook(state: SaAtpState) -> Callable[[torch.Tensor], None]:
 
 
 def _set(model: nn.Module, method: str, collective: Callable[..., Any]) -> None:
-    """Gives all FSDP units of a model a collective. Raises: UserError: there is none, or this PyTorch cannot take it."""
+    """Sets a custom collective on every FSDP unit of a model.
+
+    Args: method: of FSDPModule, that takes the collective.
+    Raises: UserError: the model has no FSDP unit, or this release of PyTorch has no such method.
+    """
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not units:
         raise UserError("the model has no FSDP unit: call torch.distributed.fsdp.fully_shard first")

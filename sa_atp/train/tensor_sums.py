@@ -41,7 +41,7 @@ def writing(tensor: torch.Tensor) -> Iterator[None]:
 
 
 def write(tensor: torch.Tensor, values: torch.Tensor) -> None:
-    """Writes values into a tensor of as many, of any strides and shape. Any thread may do so."""
+    """Copies values into a tensor that has as many elements, whatever its shape and strides. Any thread may call it."""
     with writing(tensor):
         tensor.copy_(values.view_as(tensor))
 
@@ -164,7 +164,7 @@ def scatter_in_background(
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """How a tensor is summed; see `sum_in_background`."""
+    """The arguments of `sum_in_background` that say how a tensor is summed."""
 
     key: object | None = None
     scale: float = 1.0
@@ -174,7 +174,11 @@ class _Terms:
 
 
 def _sum(state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> TensorFuture:
-    """Args: tensor: contiguous; output: itself, or what gets this rank's part of the sum. Returns: a future of `output`."""
+    """Sums a tensor in the background.
+
+    Args: tensor: contiguous; output: the same tensor, or the one that receives this rank's part of the sum.
+    Returns: a future whose value is `output`.
+    """
     if tensor.device.type == "cpu":
         return future_of(output, _on_cpu(state, tensor, output, terms))
     stage = _stage_of(state, tensor.device)
@@ -262,7 +266,10 @@ class _Pending:
         self._sum.future.add_done_callback(self._finish)
 
     def contribute(self, source: torch.Tensor | None = None) -> None:
-        """Contributes, weighted. Args: source: flat CPU tensor of `size` values; default: they are in `values` already."""
+        """Contributes this rank's values, times the weight.
+
+        Args: source: flat CPU tensor of `size` values; default: they are in `values` already.
+        """
         values = torch.from_numpy(self._values).view(self._parts, -1)
         mine = values[:, : self._size]
         if source is not None:
@@ -338,9 +345,10 @@ class Stage:
         return context
 
     def sum(self, state: SaAtpState, tensor: torch.Tensor, output: torch.Tensor, terms: _Terms) -> "Future[None]":
-        """Sums a tensor. When the future is done, the copy of the sum to the GPU is on the stream.
+        """Sums a tensor of the GPU in the background.
 
-        Args: output: the tensor itself, or what gets this rank's part of the sum.
+        Args: output: the same tensor, or the one that receives this rank's part of the sum.
+        Returns: a future that is done once the copy of the sum to the GPU has been launched on this stage's stream.
         """
         flat = tensor.detach().reshape(-1)
         host = torch.empty(flat.shape, dtype=flat.dtype, pin_memory=True)

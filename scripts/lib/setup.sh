@@ -4,8 +4,8 @@
 #   SA_ATP_VENV    where it is (default: .venv in the checkout)
 #   SA_ATP_PYTHON  the Python to make it with (default: the first python3 that is new enough)
 #
-# Its packages have the versions that were tested (constraints.txt), unless VERSIONS is newest or lowest (scripts/test --help). What
-# tests start with the same environment leaves them as they are (SA_ATP_VERSIONS).
+# Its packages have the versions that were tested (constraints.txt), unless VERSIONS is newest or lowest (scripts/test --help).
+# scripts/test hands VERSIONS on as SA_ATP_VERSIONS, so that a demo within its tests leaves its environment as it is.
 # It is made once; after that, reading its stamp is enough, and no network is needed. Concurrent set-ups wait for each other.
 
 ROOT="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
@@ -134,6 +134,7 @@ installed() { "$PYTHON" "$ROOT/scripts/lib/installed.py" "$ROOT" "$PINS" "$@"; }
 # pins EXTRA...: prints the versions that the environment should have, for pip; of newest versions nothing
 pins() {
     case "$VERSIONS" in
+        newest) ;;
         lowest) installed --lowest ;;
         tested)
             if [[ " $* " == *" shell "* ]] || compgen -G "$VENV/lib/*/site-packages/p4runtime_shell*" >/dev/null; then
@@ -142,6 +143,7 @@ pins() {
                 sed '/^protobuf==/d; s/^# without shell: //' "$ROOT/constraints.txt"
             fi
             ;;
+        *) fail "SA_ATP_VERSIONS=$VERSIONS: expected tested, newest or lowest" 2 ;;
     esac
 }
 

@@ -6,9 +6,8 @@ import pytest
 
 from sa_atp.cli import main
 
-pytestmark = pytest.mark.needs(
-    "torch", "sklearn"
-)  # the demo trains, and what a backend cannot do is refused after that
+# The demo trains; what a backend cannot do is refused after the packages for that have been found.
+pytestmark = pytest.mark.needs("torch", "sklearn")
 
 ON_A_SERVER = 'run.policies=["ssp", "asp", "flexrr", "consgd", "dynsgd", "falcon"]'
 BOA = (

@@ -130,7 +130,7 @@ def test_each_rank_gathers_the_arrays_of_all(server: str) -> None:
 
 
 def test_tensors_are_gathered(server: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: scripts/test sets it up")
 
     def work(comm: Communicator) -> Any:
         return comm.all_gather(torch.full((5, 3), comm.membership.rank + 0.5, dtype=torch.bfloat16).t())

@@ -54,7 +54,7 @@ class Operation(Progress):
     sum_limit = SUM_LIMIT
     """Sums, and whole numbers that are added, are smaller."""
     first_value = 0
-    """Where the values that this rank gets begin among those of the tensor."""
+    """Index, in the whole tensor, of the first value whose sum this rank receives."""
 
     def __init__(
         self,
@@ -406,7 +406,7 @@ class Operation(Progress):
             self._unwant(local, local + 1)
 
     def _values_of(self, chunk: int) -> tuple[int, int]:
-        """Where the values of a chunk begin and end, among those that this rank gets."""
+        """Where a chunk begins and ends, counted in values whose sums this rank receives."""
         return self.plan.values_of(chunk)
 
     def _sums_of(self, chunk: int) -> Integers:
