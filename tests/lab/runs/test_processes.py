@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.descendants import descendants
+from helpers.descendants import command_of, descendants
 from helpers.plans import small_plan
 
 from sa_atp.lab.backends import local
@@ -162,7 +162,7 @@ class Assassin(Progress):
 
     def kill(self) -> None:
         for pid in descendants(os.getpid()):
-            if self.victim in Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " "):
+            if self.victim in command_of(pid):
                 os.kill(pid, signal.SIGKILL)
 
 
