@@ -78,7 +78,7 @@ def clock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 def test_a_stage_is_said_once_and_then_after_10_30_and_60_s_and_each_minute(clock: Clock) -> None:
     """In lines, where there is no terminal."""
-    long = "waiting for " + "a process with a long name " * 10
+    long = "waiting for" + " a process with a long name" * 10
     with _progress.TerminalProgress() as progress:
         progress(long)
         progress.steps(2, 40)
