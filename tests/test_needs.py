@@ -216,9 +216,9 @@ def test_how_to_install_in_a_checkout() -> None:
 @pytest.mark.parametrize(
     ("file", "command"),
     [
-        ("pipx_metadata.json", "pipx inject tool 'torch>=2.11,<3' '--pip-args=--extra-index-url "),
-        ("uv-receipt.toml", f"uv pip install --python {sys.executable} 'torch>=2.11,<3' --extra-index-url "),
-        ("pyvenv.cfg", f"{sys.executable} -m pip install 'torch>=2.11,<3' --extra-index-url "),
+        ("pipx_metadata.json", "pipx inject tool 'torch>=2.12,<3' '--pip-args=--extra-index-url "),
+        ("uv-receipt.toml", f"uv pip install --python {sys.executable} 'torch>=2.12,<3' --extra-index-url "),
+        ("pyvenv.cfg", f"{sys.executable} -m pip install 'torch>=2.12,<3' --extra-index-url "),
     ],
 )
 def test_how_to_install_into_what_each_tool_has_made(

@@ -29,7 +29,7 @@ from sa_atp.train.environment import choice, has_group, place_in_job, settings_o
 from sa_atp.train.groups import GROUP, beliefs, job_name, ranks_of
 from sa_atp.train.scalars import Seen, Writer, scalars
 
-OLDEST_TORCH = "2.11"  # as in pyproject.toml
+OLDEST_TORCH = "2.12"  # as in pyproject.toml
 JOIN_AGAIN_S = 0.5  # between attempts while the parameter server has not given up an earlier run of the job
 JOIN_AGAIN_FOR_S = 5.0  # of such attempts; the server gives a run up when all its ranks have been silent for 2 s
 NONFINITE = ("raise", "spread")

@@ -245,8 +245,6 @@ COLLECTIVES: dict[str, Callable[[Call], list[torch.Tensor]]] = {
     "send and recv": _send_recv,
     "coalesced": _coalesced,
 }
-if torch.__version__ < "2.12":  # whose Gloo has none
-    del COLLECTIVES["all_to_all"]
 
 
 # --- the same without communication -------------------------------------------------------------------------------------

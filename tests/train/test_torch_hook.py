@@ -198,7 +198,7 @@ def no_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 def test_an_older_pytorch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f'torch = ["torch>={ddp_state.OLDEST_TORCH},' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.setattr(torch, "__version__", TorchVersion("2.8.0"))
-    with pytest.raises(UserError, match=r"^PyTorch 2\.8\.0 is too old for sa_atp\.train: expected 2\.11 or newer$"):
+    with pytest.raises(UserError, match=r"^PyTorch 2\.8\.0 is too old for sa_atp\.train: expected 2\.12 or newer$"):
         SaAtpState("udp://127.0.0.1")
 
 
