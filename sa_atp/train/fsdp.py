@@ -13,7 +13,7 @@ former.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -82,9 +82,9 @@ class SwitchReduceScatter(_InSwitch):
         if not is_summable(input_tensor):
             note(self._state, input_tensor)
             warn_once(self._state)
-            return cast(
-                "dist.Work | None", dist.reduce_scatter_tensor(output_tensor, input_tensor, op, group, async_op)
-            )
+            by_group: Any = dist.reduce_scatter_tensor  # whose result some releases of PyTorch have no type for
+            found: dist.Work | None = by_group(output_tensor, input_tensor, op, group, async_op)
+            return found
         everything = input_tensor if is_packed(input_tensor) else pack(input_tensor)
         scale = _scale(op, group.size())
         summed = scatter_in_background(self._state, everything, output_tensor.detach(), rank=group.rank(), scale=scale)
