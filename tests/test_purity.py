@@ -27,6 +27,7 @@ LEVELS = (
     ("steps",),
     ("train", "ddp"),
     ("lab",),
+    ("lab/peers",),
     ("lab/simulator",),
     ("lab/flow",),
     ("lab/parameters/rules",),

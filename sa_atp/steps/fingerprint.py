@@ -6,14 +6,21 @@ contribution that is missing, counted twice, or altered in a single bit is found
 2**-32.
 """
 
+from hashlib import blake2b
+
 import numpy as np
 
-from sa_atp.basics.arrays import Addends, Exponents, Integers
+from sa_atp.basics.arrays import Addends, Exponents, Integers, Values
 from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.numbers.quantise import quantise
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
 
 MASK64 = (1 << 64) - 1
+
+
+def of_floats(values: Values) -> int:
+    """A hash of float32[n], 64 bits, which is not linear: for sums that depend on the order of addition."""
+    return int.from_bytes(blake2b(values.tobytes(), digest_size=8).digest(), "big")
 
 
 class Fingerprint:

@@ -41,7 +41,7 @@ class CommunicatorHost(Asking):
         return self._comm.ask(question, understand)
 
 
-def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Sum]:
+def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Any]:
     """Runs one step; blocks until it is over. Raises: TransportError."""
     record, sum_ = drive(stepper.run(step), lambda effect: compute(effect, device, workload))
     return record, sum_

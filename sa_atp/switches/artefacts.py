@@ -172,8 +172,9 @@ def sources_digest(p4src: Path, architecture: str, build: str, lanes: int, contr
     return total.hexdigest()
 
 
-def v1model_digest(p4src: Path, lanes: int, contributions: int) -> str:
-    return sources_digest(p4src, "v1model", f"lanes {lanes}\ncontributions {contributions}\n", lanes, contributions)
+def v1model_digest(p4src: Path, lanes: int, contributions: int, target: str = "v1model") -> str:
+    """`sources_digest` of a program for v1model. Args: target: the folder of its own sources."""
+    return sources_digest(p4src, target, f"lanes {lanes}\ncontributions {contributions}\n", lanes, contributions)
 
 
 def tofino_digest(p4src: Path, build: Mapping[str, Any]) -> str:
@@ -221,7 +222,8 @@ def _has_sources_as_then(folder: Path) -> bool | None:
         if "chip" in origin:
             build = tomllib.loads((p4src / "wire.toml").read_text(encoding="utf-8"))["tofino"][folder.resolve().name]
             return bool(origin["sources"] == tofino_digest(p4src, build))
-        found = v1model_digest(p4src, origin["lanes"], origin.get("contributions", CONTRIBUTION_BITS))
+        contributions = origin.get("contributions", CONTRIBUTION_BITS)
+        found = v1model_digest(p4src, origin["lanes"], contributions, origin.get("target", "v1model"))
         return bool(origin["sources"] == found)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -306,6 +308,22 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
         if found:
             return found[max(found) if lanes is None else lanes]
     raise MissingPartError(f"no program for {chip} is in {_PLACES[-1]}: run scripts/tofino compile (it needs p4c)")
+
+
+def peer_folder(name: str, lanes: int) -> Path:
+    """Folder of the compiled program of another protocol (`lab.peers`).
+
+    Raises: UserError: there is no such build; it lists the others.
+    """
+    found = peer_builds(name)
+    if lanes not in found:
+        raise UserError(f"lanes {lanes}: there is no such build of {name}; there is {_list(sorted(found))}")
+    return found[lanes]
+
+
+def peer_builds(name: str) -> dict[int, Path]:
+    """Folders of the compiled programs of another protocol, by lanes."""
+    return {lanes_of(path): path for place in reversed(_PLACES) for path in place.glob(f"{name}-*")}
 
 
 def lanes_of(folder: Path) -> int:

@@ -10,6 +10,8 @@ from typing import Any
 
 from sa_atp.lab import policies
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
+from sa_atp.lab.backends.peer_switch import LocalPeer
+from sa_atp.lab.peers.peer import Peer
 from sa_atp.lab.plans.capabilities import check_settings
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
@@ -44,6 +46,7 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
     with Group(progress, together=True) as group:
         progress("starting switch, parameter server and workers")
         services = cluster(plan, group, folder, log)
+        peers = LocalPeer(group, folder) if any(map(peer_of, plan.run.policies)) else None
         parameters = plain = None
         if any(map(keeps_parameters, plan.run.policies)):
             parameters = _serve(group, folder / "params.log", "server of parameters", "params")
@@ -62,6 +65,8 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
             options += [] if log is None else ["--log", str(log)]
             plain = _serve(group, folder / "plain-ps.log", "plain parameter server", "ps", *options)
         host, port = services.ready()
+        if peers is not None:
+            peers.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
         summing = (host, port) if plain is None else server_address(plain)
@@ -78,6 +83,7 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
                 "log": None if log is None else str(log.absolute()),
                 "key": secrets.token_hex(),
                 "parameters": address,
+                "peer_job": None if peers is None else job_of_peer(plan, policy, peers),
             }
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
@@ -108,6 +114,27 @@ def is_summed_by_server(name: str) -> bool:
     """Whether a parameter server makes a policy's sums, not a switch."""
     policy = policies.find(name)
     return isinstance(policy, policies.SwitchPolicy) and policy.aggregates_at == "server"
+
+
+def peer_of(name: str) -> Peer | None:
+    """The protocol on a switch of its own that makes a policy's sums; None: there is none."""
+    policy = policies.find(name)
+    return policy.peer if isinstance(policy, policies.PeerPolicy) else None
+
+
+def job_of_peer(plan: Plan, name: str, peers: LocalPeer) -> dict[str, Any] | None:
+    """A new job for a policy's protocol; None: it has none. Raises: ControlError."""
+    peer = peer_of(name)
+    if peer is None:
+        return None
+    policy = policies.peer_policy(name)
+    return peers.new_job(
+        peer,
+        plan.topology.workers,
+        lanes=policy.lanes(plan),
+        slots=policy.slots(plan),
+        timeout_us=policy.timeout_us(plan),
+    )
 
 
 def keeps_parameters(name: str) -> bool:

@@ -12,6 +12,7 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab import policies
 from sa_atp.lab.backends import flows
+from sa_atp.lab.backends import peer_simulated as peer_sim
 from sa_atp.lab.backends.worker_process import Checker
 from sa_atp.lab.packet_tests import tofino_model
 from sa_atp.lab.packet_tests.tofino_sim import ModelForwarder
@@ -22,11 +23,10 @@ from sa_atp.lab.runs.collect import collect
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
 from sa_atp.lab.runs.tasks import evaluate, host_of, job_name, make_workload
-from sa_atp.lab.runs.virtual_run import VirtualRank, VirtualRun
-from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.runs.virtual_run import PacketRun, VirtualRank, link_settings
 from sa_atp.lab.simulator.nodes import Forwarder
 from sa_atp.lab.simulator.sim_worker import SimWorker
-from sa_atp.lab.simulator.world import SwitchPorts, World, worker_ip
+from sa_atp.lab.simulator.world import SwitchPorts, World
 from sa_atp.net.logs.writing import LogFolder
 from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.job.membership import JoinRequest
@@ -96,6 +96,9 @@ def run(
             if network_of(plan, policy) == "flows":
                 runs.append(flows.run(plan, policy, repetition, progress))
                 continue
+            if isinstance(policies.find(policy), policies.PeerPolicy):
+                runs.append(peer_sim.run(plan, policy, repetition, progress))
+                continue
             raw = _PacketSimulation(plan, policy, repetition, switches, progress, log).run()
             runs.append(collect(plan, policy, repetition, raw))
     return runs
@@ -119,7 +122,7 @@ def _ports(plan: Plan) -> SwitchPorts:
     return SwitchPorts(server=60, uplink=61, first_leaf=40, loop=loop)
 
 
-class _PacketSimulation(VirtualRun):
+class _PacketSimulation(PacketRun):
     """One repetition of a policy."""
 
     def __init__(
@@ -135,14 +138,7 @@ class _PacketSimulation(VirtualRun):
         self.repetition = repetition
         self.job = job_name(policy, repetition)
         self.logs = None if log is None else LogFolder.virtual(log, lambda: self.world.clock.now_us)
-        links = LinkSettings(
-            rate_mbps=plan.topology.link_mbps,
-            delay_us=plan.topology.delay_us,
-            loss=plan.network.loss,
-            duplicate=plan.network.duplicate,
-            reorder=plan.network.reorder,
-            jitter_us=plan.network.jitter_us,
-        )
+        links = link_settings(plan)
         self.world = World(
             seed=plan.run.seed * 1000 + repetition,
             pipelines=switches,
@@ -162,29 +158,8 @@ class _PacketSimulation(VirtualRun):
         )
         super().__init__(plan, policy, self.world.clock, progress)
         self.ranks = [_PacketRank(self, rank) for rank in range(plan.topology.workers)]
-        self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.world.links_of.items()}
-        straggler = plan.straggler
-        is_congested = straggler.by == "congestion" and straggler.pattern == "constant"
-        self.congested = straggler.workers if is_congested else ()
-        for rank in self.congested:
-            self._congest(rank, 0)
-
-    def begin(self, rank: int, step: int) -> None:
-        super().begin(rank, step)
-        if rank in self.congested:
-            self._congest(rank, step)
-
-    def _congest(self, rank: int, step: int) -> None:
-        """Congestion slows only the way up, as in Mininet."""
-        ip = worker_ip(rank)
-        up, _ = self.world.links_of[ip]
-        slowdown = self.plan.straggler.slowdown if self.pattern.is_on(step) else 1.0
-        up.settings = replace(up.settings, rate_mbps=self.rates[ip] / slowdown)
-
-    def contend(self, rank: int, share: float) -> None:
-        ip = worker_ip(rank)
-        for link in self.world.links_of[ip]:
-            link.settings = replace(link.settings, rate_mbps=self.rates[ip] * share)
+        self.links_of = self.world.links_of
+        self.note_rates()
 
     def run(self) -> list[dict[str, Any]]:
         try:

@@ -19,7 +19,7 @@ from msgspec.structs import asdict
 from sa_atp.basics.arrays import Exponents, Integers, Values
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
-from sa_atp.lab.backends import gloo
+from sa_atp.lab.backends import gloo, peer_process
 from sa_atp.lab.parameters import client as parameter_client
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.tasks import (
@@ -174,7 +174,7 @@ def _steps(
 
 FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] = {
     policies.Family.SWITCH: train_by_sums,
-    policies.Family.PEERS: gloo.train,
+    policies.Family.PEERS: peer_process.train,
     policies.Family.PARAMETERS: parameter_client.train,
 }
 """By family of policies: the function that trains."""
@@ -191,7 +191,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
         socket_kernels()
         if plan.job.bits != 32:
             pair_kernels()
-    if any(policies.find(policy).family is policies.Family.PEERS for policy in plan.run.policies):
+    if "gloo" in plan.run.policies:
         gloo.load()
     freeze_loaded_objects()
     return {}

@@ -11,7 +11,9 @@ import numpy as np
 
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.backends import gloo, worker_process
+from sa_atp.lab.backends.peer_sockets import PeerConnection, job_of
 from sa_atp.lab.bench import stations
+from sa_atp.lab.peers.all import PEERS
 from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import connection_kernels
 
@@ -40,7 +42,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
     rank, world_size, values = int(task["rank"]), int(task["world_size"]), int(task["values"])
     if task["transport"] == "gloo":
         gloo.load()
-    else:
+    elif task["transport"] == "sa-atp":
         connection_kernels()
     before_mb = _peak_mb()
     mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
@@ -49,7 +51,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         blocks = [next(blocks) for blocks in all_contributions]
         mine[first : first + BLOCK] = blocks[rank]
         wanted[first : first + BLOCK] = np.sum(blocks, axis=0, dtype=np.float64)
-    measure = _over_gloo if task["transport"] == "gloo" else _over_sa_atp
+    measure = {"gloo": _over_gloo, "sa-atp": _over_sa_atp}.get(task["transport"], _over_peer)
     found = measure(task, lambda reduce, barrier: _measure(int(task["iterations"]), mine, wanted, reduce, barrier))
     memory = {"before_mb": before_mb, "arrays_mb": 3 * mine.nbytes / 1e6, "peak_mb": _peak_mb()}
     return {**found, "memory": memory}
@@ -108,6 +110,20 @@ def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[s
     host, port = task["store"]
     with gloo.group((host, port), task["rank"], task["world_size"], task.get("interface")) as dist:
         return measure(lambda array: dist.all_reduce(torch.from_numpy(array)), dist.barrier)
+
+
+def _over_peer(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:
+    connection = PeerConnection(PEERS[task["transport"]], task["rank"], job_of(task["peer_job"]))
+    one = np.zeros(1, np.float32)
+
+    def reduce(array: Values) -> None:
+        array[:] = connection.all_reduce(array)
+
+    try:
+        found = measure(reduce, lambda: reduce(one))
+        return {**found, "stats": {"retransmitted": connection.transport.retransmitted}}
+    finally:
+        connection.close()
 
 
 if __name__ == "__main__":

@@ -18,10 +18,12 @@ from sa_atp.basics import needs, terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
+from sa_atp.lab.backends.peer_switch import LocalPeer
 from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
 from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
+from sa_atp.lab.peers.all import PEERS
 from sa_atp.lab.report import stats
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 from sa_atp.net.loop.compiled import connection_kernels
@@ -32,7 +34,9 @@ from sa_atp.switches import artefacts, lanes_option
 
 ETHERNET_BYTES, IP_BYTES, UDP_BYTES = 14, 20, 8
 TIMEOUT_S = 300.0
-PEERS = ("gloo",)
+OURS = "sa-atp"
+GLOO = "gloo"
+LOOPBACK_MBPS = 10_000.0  # for a time-out that is not too short
 DEFAULT_SIZES = "400,4000,40000,400000,4000000,64000000"
 
 
@@ -58,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw times by size; needs --sizes")
     parser.add_argument("--no-shm", action="store_true",
                         help="workers on the switch's machine send packets, and share no memory with it")  # fmt: skip
-    parser.add_argument("--against", choices=PEERS, help="measure a peer as well")
+    parser.add_argument("--against", choices=(GLOO, *PEERS), help="measure a peer as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -69,7 +73,9 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.figure is not None and options.sizes is None:
         raise UserError("--figure: the figure shows times by size: add --sizes")
-    if options.against == "gloo":
+    if options.against in PEERS and options.backend == "mininet":
+        raise UserError(f"--against {options.against}: its switch runs on this machine: use --backend local")
+    if options.against == GLOO:
         needs.require_modules("--against gloo needs", "torch")
     request = AllReduceRequest(
         workers=options.workers,
@@ -113,7 +119,7 @@ def _lanes(options: argparse.Namespace) -> int:
 
 def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folder: Path) -> dict[str, Any]:
     """Runs the benchmark on a running cluster. Args: folder: for the workers' results. Raises: SaAtpError."""
-    ours = _measure_one(cluster, request, "sa-atp", folder)
+    ours = _measure_one(cluster, request, OURS, folder)
     limit = None if request.link_mbps is None else request.link_mbps * payload_share(request.lanes)
     found: dict[str, Any] = {
         "workers": request.workers,
@@ -142,7 +148,8 @@ def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folde
     if peer is not None:
         theirs = _measure_one(cluster, request, peer, folder)
         shown = ("goodput_mbps", "p50_ms", "p99_ms", "longest_ms", "cpu_s_per_gbyte", "memory")
-        found["peer"] = {"name": peer, **{key: theirs[key] for key in shown}}
+        lanes = PEERS[peer].lanes(request.lanes) if peer in PEERS else None
+        found["peer"] = {"name": peer, "lanes": lanes, **{key: theirs[key] for key in shown}}
         found["ratio_to_peer"] = ours["goodput_mbps"] / theirs["goodput_mbps"]
         found["sums_wrong"] += theirs["wrong"]
     return found
@@ -161,7 +168,14 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         flush=True,
     )
     files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
-    services_before = [service.cpu_times_s() for service in cluster.services]
+    services = {OURS: cluster.services, GLOO: []}.get(transport, [cluster.peers.switch] if cluster.peers else [])
+    services_before = [service.cpu_times_s() for service in services]
+    job = None
+    if cluster.peers is not None and transport in PEERS:
+        peer = PEERS[transport]
+        lanes = peer.lanes(request.lanes)
+        timeout_us = peer.timeout_us(peer.slots, lanes, LOOPBACK_MBPS)
+        job = cluster.peers.new_job(peer, request.workers, lanes=lanes, slots=peer.slots, timeout_us=timeout_us)
     for rank, worker in enumerate(cluster.workers):
         worker.tell(
             {
@@ -175,13 +189,14 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
                 "job": f"bench-{os.getpid()}-{request.bytes}",
                 "stations": request.stations,
                 "store": list(cluster.store),
+                "peer_job": job,
                 "interface": cluster.interfaces[rank] if cluster.interfaces else None,
                 "out": str(files[rank]),
             }
         )
     _wait_for_answers(cluster.workers, transport)
     results = [json.loads(file.read_text()) for file in files]
-    services_after = [service.cpu_times_s() for service in cluster.services]
+    services_after = [service.cpu_times_s() for service in services]
     # a sum takes as long as its slowest rank
     seconds = [max(each) for each in zip(*(r["seconds"] for r in results), strict=True)]
     gbytes = request.workers * request.bytes / 1e9
@@ -189,12 +204,11 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         sum(r[key] for r in results) / (request.iterations * gbytes) for key in ("cpu_s", "kernel_s")
     )
     where = {"workers": {"own_s": workers_s - workers_kernel_s, "kernel_s": workers_kernel_s}}
-    if transport == "sa-atp":
-        # services do not separate warm-up and barriers from sums: their CPU time is divided by all sums
-        used = (request.iterations + WARM_UP) * gbytes
-        for service, before, after in zip(cluster.services, services_before, services_after, strict=True):
-            own_s, kernel_s = ((b - a) / used for a, b in zip(before, after, strict=True))
-            where[service.name] = {"own_s": own_s, "kernel_s": kernel_s}
+    # services do not separate warm-up and barriers from sums: their CPU time is divided by all sums
+    used = (request.iterations + WARM_UP) * gbytes
+    for service, before, after in zip(services, services_before, services_after, strict=True):
+        own_s, kernel_s = ((b - a) / used for a, b in zip(before, after, strict=True))
+        where[service.name] = {"own_s": own_s, "kernel_s": kernel_s}
     services_s = sum(sum(each.values()) for name, each in where.items() if name != "workers")
     return {
         "goodput_mbps": request.bytes * 8 / 1e6 / (sum(seconds) / len(seconds)),
@@ -260,26 +274,34 @@ def _backend(options: argparse.Namespace, request: AllReduceRequest, folder: Pat
         raise UserError("--link-mbps: the rate of loopback cannot be limited: use --backend mininet")
     if request.switch == "bmv2":
         raise UserError("--switch bmv2: BMv2 needs interfaces: use --backend mininet")
-    with local(request, folder) as made:
+    with local(request, folder, with_peers=options.against in PEERS) as made:
         yield made
 
 
 @contextmanager
-def local(request: AllReduceRequest, folder: Path) -> Iterator[Cluster]:
+def local(request: AllReduceRequest, folder: Path, *, with_peers: bool = False) -> Iterator[Cluster]:
+    """Runs the cluster on this machine. Args: with_peers: whether a switch for other protocols runs beside ours."""
     with Group(lambda text: terminal.say(f"sa-atp bench: {text}"), together=True) as group:
         services = LocalCluster(group, folder, lanes=request.lanes, slots=1024, shares=request.shares)
         workers = [
             group.start(f"worker {rank}", ["sa_atp.lab.bench.all_reduce_task"], folder / f"worker{rank}.log")
             for rank in range(request.workers)
         ]
+        theirs = LocalPeer(group, folder) if with_peers else None
         host, port = services.ready()
         for worker in workers:
             worker.answer(READY_TIMEOUT_S)
+        if theirs is not None:
+            theirs.ready()
         with socket.socket() as probe:
             probe.bind((LOOPBACK, 0))
             store = probe.getsockname()
         yield Cluster(
-            workers, f"udp://{host}:{port}", [p for p in (services.switch, services.server) if p is not None], store
+            workers,
+            f"udp://{host}:{port}",
+            [p for p in (services.switch, services.server) if p is not None],
+            store,
+            peers=theirs,
         )
 
 
@@ -301,6 +323,10 @@ def _print(found: dict[str, Any]) -> None:
     if found["limit_mbps"] is not None:
         console.print(
             f"{found['fraction_of_limit']:.1%} of what the links can carry ({found['limit_mbps']:.1f} Mbit/s)"
+        )
+    if found["peer"] and found["peer"]["lanes"]:
+        console.print(
+            f"{found['peer']['name']}: {found['peer']['lanes']} lanes, a switch of its own, without shared memory"
         )
     if found["ratio_to_peer"] is not None:
         console.print(f"{found['ratio_to_peer']:.2f} times the goodput of {found['peer']['name']}")

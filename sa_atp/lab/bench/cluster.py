@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from sa_atp.lab.backends.peer_switch import LocalPeer
 from sa_atp.lab.runs.processes import Process
 
 
@@ -35,3 +36,5 @@ class Cluster:
     """Address at which rank 0 may listen for the peer's rendezvous."""
     interfaces: list[str | None] = field(default_factory=list)
     """By rank: network interface for the peer; None: it chooses."""
+    peers: LocalPeer | None = None
+    """A switch for peers with a program of their own; None: there is none."""

@@ -6,7 +6,8 @@ It runs the real connections and switch program on simulated links, so results d
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,7 +20,9 @@ from sa_atp.basics.waiting import waiting
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import contribution
 from sa_atp.lab.bench.allreduce import payload_share
-from sa_atp.lab.simulator.network import LinkSettings
+from sa_atp.lab.peers.all import PEERS
+from sa_atp.lab.simulator.network import Clock, LinkSettings
+from sa_atp.lab.simulator.peer_world import PeerWorld
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.protocol.job.membership import JoinRequest
@@ -28,6 +31,7 @@ from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.pipeline import Pipeline
 
+OURS = "sa-atp"
 WARM_UP = 1  # sums before the measurement, which learn the scales
 SLOTS = 1024
 LONGEST_US = 600_000_000  # of virtual time, for one sum
@@ -42,10 +46,14 @@ class LossRequest:
     link_mbps: float
     delay_us: int
     seed: int
+    against: tuple[str, ...] = ()
+    """Other protocols to measure beside ours."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossRow:
+    protocol: str
+    """"sa-atp", or another protocol's name."""
     loss: float
     """Share of the packets that each link loses, in each direction."""
     goodput_mbps: float
@@ -73,6 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link-mbps", type=float, default=100.0, metavar="R", help="(default: %(default)s)")
     parser.add_argument("--delay-us", type=int, default=20, metavar="D", help="delay of a link (default: %(default)s)")
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
+    parser.add_argument("--against", choices=sorted(PEERS), action="append", default=[],
+                        help="measure another protocol, too, with its own switch program")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="(default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -95,6 +105,7 @@ def run(options: argparse.Namespace) -> int:
         link_mbps=options.link_mbps,
         delay_us=options.delay_us,
         seed=options.seed,
+        against=tuple(dict.fromkeys(options.against)),
     )
     rows = measure(request, options.loss)
     if options.json:
@@ -106,93 +117,169 @@ def run(options: argparse.Namespace) -> int:
 
 def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
-    pipeline = Pipeline.from_file(artefacts.program(request.lanes).json_path, cache=cache_folder())
-    with waiting("compiling the switch program, or loading it from the cache"):
-        pipeline.compile()
     rows: list[LossRow] = []
-    for loss in losses:
-        print(f"sa-atp: loss {loss:g}", file=sys.stderr, flush=True)
-        row = _measure_one(request, loss, pipeline, next((r.goodput_mbps for r in rows if r.loss == 0), None))
-        rows.append(row)
+    for protocol in (OURS, *request.against):
+        program = artefacts.program(request.lanes) if protocol == OURS else PEERS[protocol].compiled(request.lanes)
+        pipeline = Pipeline.from_file(program.json_path, cache=cache_folder())
+        with waiting("compiling the switch program, or loading it from the cache"):
+            pipeline.compile()
+        lossless_mbps: float | None = None
+        for loss in losses:
+            print(f"sa-atp: {protocol}, loss {loss:g}", file=sys.stderr, flush=True)
+            row = _measure_one(request, protocol, loss, pipeline, lossless_mbps)
+            rows.append(row)
+            if loss == 0:
+                lossless_mbps = row.goodput_mbps
     return rows
 
 
-def _measure_one(request: LossRequest, loss: float, pipeline: Pipeline, lossless_mbps: float | None) -> LossRow:
-    world = World(
-        seed=request.seed,
-        pipelines=[pipeline],
-        links=LinkSettings(rate_mbps=request.link_mbps, delay_us=request.delay_us, loss=loss),
-        settings=ServerSettings(lanes=request.lanes, slots=SLOTS),
-    )
-    workers = _workers(world, request.workers)
+def _measure_one(
+    request: LossRequest, protocol: str, loss: float, pipeline: Pipeline, lossless_mbps: float | None
+) -> LossRow:
+    links = LinkSettings(rate_mbps=request.link_mbps, delay_us=request.delay_us, loss=loss)
     parts = [np.concatenate(list(contribution(rank, request.bytes // 4))) for rank in range(request.workers)]
-    wanted = np.asarray(np.sum(parts, axis=0, dtype=np.float64), np.float32)
+    cluster: _Cluster = (
+        _Ours(request, pipeline, links) if protocol == OURS else _Theirs(request, protocol, pipeline, links)
+    )
+    wanted = cluster.wanted(parts)
     before_us = wrong = 0
     for n in range(WARM_UP + request.iterations):
         if n == WARM_UP:
-            before_us = world.clock.now_us
-        wrong += _all_reduce(world, workers, parts, wanted)
-    seconds = (world.clock.now_us - before_us) / 1e6 / request.iterations
+            before_us = cluster.clock.now_us
+        wrong += sum(not np.array_equal(found, wanted) for found in cluster.all_reduce(parts))
+    seconds = (cluster.clock.now_us - before_us) / 1e6 / request.iterations
     goodput = request.bytes * 8 / 1e6 / seconds
-    counted = [worker.worker.stats for worker in workers]
     if loss == 0:
         lossless_mbps = goodput
+    sent, retransmitted, probes, at_server = cluster.counted()
     return LossRow(
+        protocol=protocol,
         loss=loss,
         goodput_mbps=round(goodput, 3),
-        fraction_of_limit=round(goodput / (request.link_mbps * payload_share(request.lanes)), 4),
+        fraction_of_limit=round(goodput / (request.link_mbps * cluster.payload_share), 4),
         fraction_of_lossless=None if lossless_mbps is None else round(goodput / lossless_mbps, 4),
-        sent=sum(stats.fragments_sent for stats in counted),
-        retransmitted=sum(stats.retransmitted for stats in counted),
-        probes=sum(stats.probes for stats in counted),
-        at_server=sum(stats.results_from_server for stats in counted),
+        sent=sent,
+        retransmitted=retransmitted,
+        probes=probes,
+        at_server=at_server,
         sums_wrong=wrong,
     )
 
 
-def _workers(world: World, count: int) -> list[SimWorker]:
-    joined: list[SimWorker] = []
-    workers = [
-        SimWorker(
-            world.add_worker(rank),
-            world.clock,
-            JoinRequest(job="bench", rank=rank, world_size=count),
-            (SERVER_IP, UDP_PORT),
-            world.random,
-            joined=joined.append,
+class _Cluster(ABC):
+    """Workers on simulated links, under one protocol."""
+
+    clock: Clock
+    payload_share: float
+    """The share of a link's bits that carry values."""
+
+    def wanted(self, parts: Sequence[Values]) -> Values:
+        """The right sum, float32[n]."""
+        return np.asarray(np.sum(parts, axis=0, dtype=np.float64), np.float32)
+
+    @abstractmethod
+    def all_reduce(self, parts: Sequence[Values]) -> list[Values]:
+        """What each rank gets, if all begin together. Raises: SaAtpError."""
+
+    @abstractmethod
+    def counted(self) -> tuple[int, int, int, int]:
+        """Of all workers: packets sent, sent again, probes, and sums that the parameter server completed."""
+
+    def run(self, until: Callable[[], bool], errors: Callable[[], Iterable[SaAtpError | None]]) -> None:
+        """Raises: SaAtpError: a worker's, or the time is over."""
+        over = self.clock.run(lambda: until() or any(errors()), self.clock.now_us + LONGEST_US)
+        for error in filter(None, errors()):
+            raise error
+        if not over:
+            raise SaAtpError(f"a sum is not complete after {LONGEST_US / 1e6:.0f} simulated seconds")
+
+
+class _Ours(_Cluster):
+    def __init__(self, request: LossRequest, pipeline: Pipeline, links: LinkSettings) -> None:
+        settings = ServerSettings(lanes=request.lanes, slots=SLOTS)
+        world = World(seed=request.seed, pipelines=[pipeline], links=links, settings=settings)
+        self.clock = world.clock
+        self.payload_share = payload_share(request.lanes)
+        joined: list[SimWorker] = []
+        self.workers = [
+            SimWorker(
+                world.add_worker(rank),
+                world.clock,
+                JoinRequest(job="bench", rank=rank, world_size=request.workers),
+                (SERVER_IP, UDP_PORT),
+                world.random,
+                joined=joined.append,
+            )
+            for rank in range(request.workers)
+        ]
+        self.run(lambda: len(joined) == request.workers, self._errors)
+
+    def _errors(self) -> Iterable[SaAtpError | None]:
+        return [worker.error for worker in self.workers]
+
+    def all_reduce(self, parts: Sequence[Values]) -> list[Values]:
+        sums = [worker.begin(len(parts[0]), "bench") for worker in self.workers]
+        for worker, sum_, part in zip(self.workers, sums, parts, strict=True):
+            worker.contribute(sum_, [part], worker.membership.bits_of(worker.membership.rank))
+        self.run(lambda: all(sum_.future.done() for sum_ in sums), self._errors)
+        return [sum_.future.result(timeout=0) for sum_ in sums]
+
+    def counted(self) -> tuple[int, int, int, int]:
+        stats = [worker.worker.stats for worker in self.workers]
+        return (
+            sum(each.fragments_sent for each in stats),
+            sum(each.retransmitted for each in stats),
+            sum(each.probes for each in stats),
+            sum(each.results_from_server for each in stats),
         )
-        for rank in range(count)
-    ]
-    _run(world, workers, lambda: len(joined) == count)
-    return workers
 
 
-def _all_reduce(world: World, workers: Sequence[SimWorker], parts: Sequence[Values], wanted: Values) -> int:
-    """Runs one sum, which all ranks begin together. Returns: number of ranks with a wrong result. Raises: SaAtpError."""
-    sums = [worker.begin(len(wanted), "bench") for worker in workers]
-    for worker, sum_, part in zip(workers, sums, parts, strict=True):
-        worker.contribute(sum_, [part], worker.membership.bits_of(worker.membership.rank))
-    _run(world, workers, lambda: all(sum_.future.done() for sum_ in sums))
-    return sum(not np.array_equal(sum_.future.result(timeout=0), wanted) for sum_ in sums)
+class _Theirs(_Cluster):
+    def __init__(self, request: LossRequest, protocol: str, pipeline: Pipeline, links: LinkSettings) -> None:
+        self.peer = PEERS[protocol]
+        self.lanes = request.lanes
+        self.payload_share = 4 * request.lanes / self.peer.wire_bytes(request.lanes)
+        self.world = PeerWorld(
+            self.peer,
+            pipeline,
+            seed=request.seed,
+            lanes=request.lanes,
+            slots=self.peer.slots,
+            timeout_us=self.peer.timeout_us(self.peer.slots, request.lanes, request.link_mbps),
+            links=[links] * request.workers,
+        )
+        self.clock = self.world.clock
 
+    def wanted(self, parts: Sequence[Values]) -> Values:
+        return self.peer.reference(parts, self.lanes)
 
-def _run(world: World, workers: Sequence[SimWorker], until: Callable[[], bool]) -> None:
-    over = world.clock.run(
-        lambda: until() or any(w.error is not None for w in workers), world.clock.now_us + LONGEST_US
-    )  # fmt: skip
-    for worker in workers:
-        if worker.error is not None:
-            raise worker.error
-    if not over:
-        raise SaAtpError(f"a sum is not complete after {LONGEST_US / 1e6:.0f} simulated seconds")
+    def all_reduce(self, parts: Sequence[Values]) -> list[Values]:
+        futures = [worker.all_reduce(part) for worker, part in zip(self.world.workers, parts, strict=True)]
+        errors = [worker.transport for worker in self.world.workers]
+        self.run(lambda: all(future.done() for future in futures), lambda: [each.error for each in errors])
+        return [future.result(timeout=0) for future in futures]
+
+    def counted(self) -> tuple[int, int, int, int]:
+        transports = [worker.transport for worker in self.world.workers]
+        return sum(each.sent for each in transports), sum(each.retransmitted for each in transports), 0, 0
 
 
 def _print(request: LossRequest, rows: Sequence[LossRow]) -> None:
-    columns = ("loss", "goodput per worker", "of limit", "of lossless", "retransmitted", "probes", "wrong sums")
+    columns = (
+        "protocol",
+        "loss",
+        "goodput per worker",
+        "of limit",
+        "of lossless",
+        "retransmitted",
+        "probes",
+        "wrong sums",
+    )
     table = terminal.table((), columns)
     for r in rows:
         share = "" if r.fraction_of_lossless is None else f"{r.fraction_of_lossless:.1%}"
         table.add_row(
+            r.protocol,
             f"{r.loss:.1%}",
             f"{r.goodput_mbps:.1f} Mbit/s",
             f"{r.fraction_of_limit:.1%}",

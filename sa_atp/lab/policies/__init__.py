@@ -34,6 +34,7 @@ __all__ = [
     "names",
     "only_here",
     "parameter_policy",
+    "peer_policy",
     "register",
     "registered",
     "settings",
@@ -84,6 +85,15 @@ def parameter_policy(name: str) -> ParameterPolicy:
     if not isinstance(found, ParameterPolicy):
         others = [p.name for p in _known().values() if isinstance(p, ParameterPolicy)]
         raise UserError(f"policy {name!r} has no server of parameters; {one_of(name, others)}")
+    return found
+
+
+def peer_policy(name: str) -> PeerPolicy:
+    """A policy whose sums are another protocol's, by its name. Raises: UserError."""
+    found = find(name)
+    if not isinstance(found, PeerPolicy):
+        others = [p.name for p in _known().values() if isinstance(p, PeerPolicy)]
+        raise UserError(f"policy {name!r} has this project's sums; {one_of(name, others)}")
     return found
 
 

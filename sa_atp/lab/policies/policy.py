@@ -6,15 +6,19 @@ A policy uses no socket, process or clock: it acts through a `Host`, and yields 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import Future
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
+from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
+from sa_atp.lab.peers.peer import Peer
 from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.effects import Host, StepRunner, Workload
 from sa_atp.steps.parallel import Curve, most_gain
+from sa_atp.steps.plain_step import PlainStepper
 from sa_atp.steps.step import Stepper
 
 BACKENDS = ("local", "sim", "mininet")
@@ -37,6 +41,10 @@ class Family(Enum):
 class TopologyTable(Protocol):
     @property
     def kind(self) -> str: ...
+    @property
+    def link_mbps(self) -> float: ...
+    @property
+    def worker_mbps(self) -> tuple[float, ...]: ...
     @property
     def workers(self) -> int: ...
 
@@ -64,6 +72,13 @@ class HelpTable(Protocol):
     def patience(self) -> float: ...
 
 
+class StragglerTable(Protocol):
+    @property
+    def by(self) -> str: ...
+    @property
+    def slowdown(self) -> float: ...
+
+
 class RunTable(Protocol):
     @property
     def seed(self) -> int: ...
@@ -82,6 +97,10 @@ class PlanTables(Protocol):
     def job(self) -> JobTable: ...
     @property
     def help(self) -> HelpTable: ...
+    @property
+    def straggler(self) -> StragglerTable: ...
+    @property
+    def lanes(self) -> int: ...
     def settings_of(self, table: str) -> Any:
         """A policy's own table (`Policy.settings`), with defaults for keys that the plan leaves out."""
 
@@ -179,9 +198,36 @@ class SwitchPolicy(Policy):
 
 
 class PeerPolicy(Policy):
-    """Synchronous, by a library's all-reduce among the workers, without this project's switch or servers."""
+    """Synchronous, by an all-reduce that is not this project's: a library's, or another protocol's on the same switch."""
 
     family = Family.PEERS
+    peer: ClassVar[Peer | None] = None
+    """The protocol; None: a library's, which has no switch."""
+
+    def lanes(self, plan: PlanTables) -> int:
+        """Values in a packet: as the plan says, or as many as its program has, if these are fewer."""
+        return plan.lanes if self.peer is None else self.peer.lanes(plan.lanes)
+
+    def slots(self, plan: PlanTables) -> int:
+        """The most packets of a worker that the switch holds at a time."""
+        return 0
+
+    def timeout_us(self, plan: PlanTables) -> int:
+        """After what time a worker sends a packet again."""
+        return 0
+
+    def stepper(
+        self,
+        rank: int,
+        workload: Workload,
+        plan: PlanTables,
+        all_reduce: "Callable[[Values], Future[Values]]",
+        *,
+        now_us: Callable[[], int],
+        pause_us: Callable[[int], int],
+    ) -> StepRunner:
+        """Makes the object that runs a worker's steps; see PlainStepper."""
+        return PlainStepper(rank, workload, plan.job.micro_batches, all_reduce, now_us=now_us, pause_us=pause_us)
 
 
 class ParameterPolicy(Policy):

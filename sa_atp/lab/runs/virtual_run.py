@@ -6,6 +6,7 @@ parameters that queue on links (`parameters.simulated`).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from sa_atp.basics.errors import SaAtpError
@@ -14,8 +15,9 @@ from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.expected import expected_seconds
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.tasks import describe_step, link_contention, make_device, straggler_pattern
-from sa_atp.lab.simulator.network import Clock
+from sa_atp.lab.simulator.network import Clock, Link, LinkSettings
 from sa_atp.lab.simulator.virtual_time import Gradient, VirtualDevice, VirtualProcess
+from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.steps.effects import Compute, StepRunner, Steps, Workload, samples_of
 from sa_atp.steps.step_record import StepRecord
 
@@ -118,6 +120,53 @@ class VirtualRun(ABC):
             raise SaAtpError(
                 f"policy {self.policy_name}: not finished after {self.clock.now_us / 1e6:.0f} simulated seconds{more()}"
             )
+
+
+class PacketRun(VirtualRun):
+    """A run on simulated links that carry packets."""
+
+    links_of: dict[str, tuple[Link, Link]]
+    """By IP address of a worker: its link's way up, and the way down."""
+
+    def note_rates(self) -> None:
+        """Notes what the links' rates are without stragglers, and congests those that begin congested."""
+        self.rates = {ip: links[0].settings.rate_mbps for ip, links in self.links_of.items()}
+        straggler = self.plan.straggler
+        is_congested = straggler.by == "congestion" and straggler.pattern == "constant"
+        self.congested = straggler.workers if is_congested else ()
+        for rank in self.congested:
+            self._congest(rank, 0)
+
+    def begin(self, rank: int, step: int) -> None:
+        """See VirtualRun."""
+        super().begin(rank, step)
+        if rank in self.congested:
+            self._congest(rank, step)
+
+    def _congest(self, rank: int, step: int) -> None:
+        """Congestion slows only the way up, as in Mininet."""
+        ip = worker_ip(rank)
+        up, _ = self.links_of[ip]
+        slowdown = self.plan.straggler.slowdown if self.pattern.is_on(step) else 1.0
+        up.settings = replace(up.settings, rate_mbps=self.rates[ip] / slowdown)
+
+    def contend(self, rank: int, share: float) -> None:
+        """See VirtualRun."""
+        ip = worker_ip(rank)
+        for link in self.links_of[ip]:
+            link.settings = replace(link.settings, rate_mbps=self.rates[ip] * share)
+
+
+def link_settings(plan: Plan) -> LinkSettings:
+    """The links of a plan's workers, but for those with a rate of their own."""
+    return LinkSettings(
+        rate_mbps=plan.topology.link_mbps,
+        delay_us=plan.topology.delay_us,
+        loss=plan.network.loss,
+        duplicate=plan.network.duplicate,
+        reorder=plan.network.reorder,
+        jitter_us=plan.network.jitter_us,
+    )
 
 
 class FabricRun(VirtualRun):

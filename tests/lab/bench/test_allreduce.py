@@ -29,6 +29,7 @@ def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, m
     monkeypatch.setattr(allreduce_sizes, "MOST_SUMS", 5)
     figure = tmp_path / "sizes.png"
     words = ["--workers", "2", "--sizes", "4,40000", "--iterations", "3", "--figure", str(figure), "--json"]
+    words += ["--against", "switchml"]
     assert main(["bench", "allreduce", *words]) == 0
     found = json.loads(capfd.readouterr().out)
     assert [(each["bytes"], each["iterations"], each["sums_wrong"]) for each in found["sizes"]] == [
@@ -39,6 +40,7 @@ def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, m
         assert 0 < each["p50_ms"] <= each["longest_ms"]
         assert each["p99_ms"] is None
         assert set(each["cpu_s_per_gbyte_by_process"]) == {"workers", "switch", "parameter server"}
+        assert (each["peer"]["name"], each["peer"]["lanes"]) == ("switchml", 256)
     assert figure.read_bytes().startswith(b"\x89PNG")
     allreduce_sizes.print_table(found)
     assert "p99" in capfd.readouterr().out

@@ -29,9 +29,12 @@ def test_goodput_with_losses() -> None:
 
 
 def test_its_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "loss", "--workers", "2", "--mbytes", "0.05", "--loss", "0.02", "--json"]) == 0
+    words = ["--workers", "2", "--mbytes", "0.05", "--loss", "0.02", "--against", "switchml"]
+    assert main(["bench", "loss", *words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    (row,) = found["rows"]
-    assert (found["workers"], found["bytes"], row["loss"], row["sums_wrong"]) == (2, 50_000, 0.02, 0)
-    assert row["fraction_of_lossless"] is None
-    assert 0 < row["goodput_mbps"] < 100
+    assert (found["workers"], found["bytes"]) == (2, 50_000)
+    assert [row["protocol"] for row in found["rows"]] == ["sa-atp", "switchml"]
+    for row in found["rows"]:
+        assert (row["loss"], row["sums_wrong"], row["fraction_of_lossless"]) == (0.02, 0, None)
+        assert 0 < row["goodput_mbps"] < 100
+        assert row["retransmitted"] > 0

@@ -1,0 +1,61 @@
+"""SwitchML: another protocol for sums in a switch, with a program of its own."""
+
+from dataclasses import dataclass
+
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.tables import setting
+from sa_atp.lab.peers import switchml
+from sa_atp.lab.policies.policy import PeerPolicy, PlanTables
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SwitchMlPlan:
+    """[switchml]"""
+
+    slots: int = setting(128, between=(1, switchml.SLOTS))
+    """Packets that a worker has under way: the window, which is fixed."""
+    timeout_us: int = setting(0, between=(0, 60_000_000))
+    """Microseconds without a result after which a worker sends a packet again; 0: twice what a window takes on the slowest
+    link, and at least 1000."""
+
+
+class SwitchMl(PeerPolicy):
+    name = "switchml"
+    title = "SwitchML"
+    summary = (
+        "As ATP, in SwitchML's protocol: a fixed window of slots, packets that are sent again after a time-out, and no "
+        "server that sums what the switch cannot; all workers wait for the slowest."
+    )
+    source = "Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021"
+    colour = "#8F3B1B"
+    place = 105
+    backends = ("local", "sim")
+    settings = SwitchMlPlan
+    peer = switchml.PEER
+
+    def check(self, plan: PlanTables, where: str) -> None:
+        """Raises: UserError: its switch program has no second level, no such width, or not enough bits."""
+        if plan.topology.kind != "star":
+            raise UserError(
+                f"{where}: switchml: topology.kind = {plan.topology.kind!r}: its program is for one switch, a star"
+            )
+        if plan.topology.workers > switchml.MOST_WORKERS:
+            raise UserError(
+                f"{where}: switchml: topology.workers = {plan.topology.workers}: expected at most {switchml.MOST_WORKERS}"
+            )
+        self.peer.program(self.lanes(plan))
+
+    def slots(self, plan: PlanTables) -> int:
+        """See PeerPolicy."""
+        return int(self.settings_in(plan).slots)
+
+    def timeout_us(self, plan: PlanTables) -> int:
+        """See PeerPolicy."""
+        said = int(self.settings_in(plan).timeout_us)
+        slowest_mbps = min([plan.topology.link_mbps, *plan.topology.worker_mbps])
+        if plan.straggler.by == "congestion":
+            slowest_mbps /= plan.straggler.slowdown
+        return said or self.peer.timeout_us(self.slots(plan), self.lanes(plan), slowest_mbps)
+
+
+POLICIES = (SwitchMl(),)

@@ -1,0 +1,67 @@
+"""Runs of plans whose sums are another protocol's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.plans import policies_of, small_plan
+
+from sa_atp.basics.errors import UserError
+from sa_atp.lab.backends import local
+from sa_atp.lab.plans import plan_files
+from sa_atp.lab.plans.plan import with_lanes
+from sa_atp.lab.runs.progress import Progress
+
+BOTH: dict[str, Any] = {"run": {"policies": ["atp", "switchml"], "steps": 3}, "topology": {"workers": 3}}
+
+
+def test_it_waits_as_long_as_atp() -> None:
+    """Both wait for the slowest, so that steps differ by what sums take. The same seed gives the same numbers."""
+    straggler = {"pattern": "constant", "workers": [1], "slowdown": 3.0}
+    found, _ = policies_of(small_plan(**BOTH, straggler=straggler))
+    atp, switchml = found["atp"], found["switchml"]
+    assert switchml["iteration_time_s"]["mean"] == pytest.approx(atp["iteration_time_s"]["mean"], rel=0.1)
+    again, _ = policies_of(small_plan(**BOTH, straggler=straggler))
+    assert again["switchml"] == switchml
+
+
+def test_faults_of_the_network_delay_it() -> None:
+    plan = small_plan(**BOTH, network={"loss": 0.02, "duplicate": 0.01, "reorder": 0.02})
+    found, _ = policies_of(plan, "job.model_scale=0.001")
+    clean, _ = policies_of(small_plan(**BOTH), "job.model_scale=0.001")
+    assert found["switchml"]["iteration_time_s"]["mean"] > clean["switchml"]["iteration_time_s"]["mean"]
+
+
+def test_a_slow_link_and_congestion() -> None:
+    """As for other policies: a worker's own rate, and a way up that is slow in some steps."""
+    keys = ("job.model_scale=0.001", 'run.policies=["switchml"]')
+    plain, _ = policies_of(small_plan(**BOTH), *keys)
+    slow, _ = policies_of(small_plan(**BOTH), *keys, "topology.worker_mbps=[100, 100, 10]")
+    congestion = {"pattern": "constant", "by": "congestion", "workers": [2], "slowdown": 8.0}
+    congested, _ = policies_of(small_plan(**BOTH, straggler=congestion), *keys)
+    for found in (slow, congested):
+        assert found["switchml"]["iteration_time_s"]["mean"] > 1.1 * plain["switchml"]["iteration_time_s"]["mean"]
+
+
+def test_real_processes_over_sockets(tmp_path: Path) -> None:
+    """Two repetitions: each has a job of its own on the same switch."""
+    plan = small_plan(**{**BOTH, "run": {**BOTH["run"], "repetitions": 2, "backend": "local"}})
+    runs = local.run(with_lanes(plan_files.parse(plan, "here")), tmp_path, Progress())
+    assert sorted(run.policy for run in runs) == ["atp", "atp", "switchml", "switchml"]
+    assert {(run.sums_checked, run.sums_wrong) for run in runs} == {(9, 0)}
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("topology.kind=two-level", "switchml: topology.kind = 'two-level': its program is for one switch, a star"),
+        ("topology.workers=33", "switchml: topology.workers = 33: expected at most 32"),
+        ("switch.lanes=32", "lanes 32: there is no such build of switchml; there is 64 and 256"),
+        ("job.bits=16", "job.bits = 16: policy switchml sends 32 bits"),
+        ("switchml.slots=513", "switchml.slots = 513: expected 1 to 512"),
+    ],
+)
+def test_plans_that_it_cannot_run(override: str, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        plan_files.parse(small_plan(**BOTH), "here", [override])
+    assert said in str(caught.value)
