@@ -11,7 +11,7 @@ from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 
 class PlainStepper:
-    """A StepRunner."""
+    """Runs the steps of one worker that computes its own shard alone, whoever makes the sum (a StepRunner)."""
 
     def __init__(
         self,

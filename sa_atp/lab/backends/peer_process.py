@@ -16,6 +16,7 @@ from sa_atp.lab.runs import tasks
 from sa_atp.net.clock import now_us
 from sa_atp.protocol.rank.events import WorkerStats
 from sa_atp.steps.fingerprint import of_floats
+from sa_atp.steps.plain_step import PlainStepper
 from sa_atp.steps.real_time import run_step
 
 
@@ -52,8 +53,13 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             found.set_result(all_reduce(values))
             return found
 
-        stepper = policy.stepper(
-            rank, workload, plan, sum_now, now_us=now_us, pause_us=lambda step: pattern.pause_us_of(step, rank)
+        stepper = PlainStepper(
+            rank,
+            workload,
+            plan.job.micro_batches,
+            sum_now,
+            now_us=now_us,
+            pause_us=lambda step: pattern.pause_us_of(step, rank),
         )
         for step in range(plan.run.steps):
             slowdown = pattern.slowdown_of(step, rank)

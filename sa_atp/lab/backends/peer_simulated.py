@@ -16,6 +16,7 @@ from sa_atp.lab.simulator.peer_world import PeerWorker, PeerWorld
 from sa_atp.protocol.rank.events import WorkerStats
 from sa_atp.steps.effects import gradient_of
 from sa_atp.steps.fingerprint import of_floats
+from sa_atp.steps.plain_step import PlainStepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -59,10 +60,10 @@ class _PeerRank(VirtualRank):
         self.worker = worker
         self.sums: list[tuple[int, int]] = []
         self.snapshots: list[tuple[int, Values]] = []
-        stepper = simulation.policy.stepper(
+        stepper = PlainStepper(
             rank,
             self.model,
-            plan,
+            plan.job.micro_batches,
             worker.all_reduce,
             now_us=worker.now_us,
             pause_us=lambda step: simulation.pattern.pause_us_of(step, rank),

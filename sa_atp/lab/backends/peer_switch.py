@@ -20,7 +20,7 @@ class LocalPeer:
     """An embedded switch with one UDP port, for one protocol after the other, one job at a time."""
 
     def __init__(self, group: Group, logs: Path) -> None:
-        """Args: group: ends the process; logs: an existing folder."""
+        """Starts the switch. Args: group: the group that ends its process; logs: an existing folder for its output."""
         arguments = ["sa_atp", "switch", "none", "--udp", f"{WORKERS_PORT}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
         self.switch: Process = group.start("switch of peers", arguments, logs / "switch-peers.log", forked=())
         self._said: dict[str, Any] = {}

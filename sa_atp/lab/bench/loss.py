@@ -26,6 +26,7 @@ from sa_atp.lab.simulator.peer_world import PeerWorld
 from sa_atp.lab.simulator.sim_worker import SimWorker
 from sa_atp.lab.simulator.world import SERVER_IP, World
 from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.spec import LANE_BUILDS, UDP_PORT
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches import artefacts
@@ -118,8 +119,9 @@ def run(options: argparse.Namespace) -> int:
 def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     rows: list[LossRow] = []
-    for protocol in (OURS, *request.against):
-        program = artefacts.program(request.lanes) if protocol == OURS else PEERS[protocol].compiled(request.lanes)
+    programs = {OURS: artefacts.program(request.lanes)}
+    programs |= {name: PEERS[name].compiled(request.lanes) for name in request.against}
+    for protocol, program in programs.items():
         pipeline = Pipeline.from_file(program.json_path, cache=cache_folder())
         with waiting("compiling the switch program, or loading it from the cache"):
             pipeline.compile()
@@ -238,7 +240,7 @@ class _Theirs(_Cluster):
     def __init__(self, request: LossRequest, protocol: str, pipeline: Pipeline, links: LinkSettings) -> None:
         self.peer = PEERS[protocol]
         self.lanes = request.lanes
-        self.payload_share = 4 * request.lanes / self.peer.wire_bytes(request.lanes)
+        self.payload_share = 4 * request.lanes / (HEADERS_BYTES + self.peer.packet_bytes(request.lanes))  # as ours
         self.world = PeerWorld(
             self.peer,
             pipeline,

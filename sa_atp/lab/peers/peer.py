@@ -119,7 +119,7 @@ class Peer(ABC):
         return max(1000, round(2 * slots * 8 * self.wire_bytes(lanes) / link_mbps))
 
     def compiled(self, lanes: int) -> CompiledProgram:
-        """Its compiled program. Raises: UserError: see `program`."""
+        """Finds the protocol's compiled program. Raises: UserError: see `program`."""
         return artefacts.from_folder(self.program(lanes))
 
     @abstractmethod

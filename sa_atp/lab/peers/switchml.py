@@ -62,7 +62,7 @@ def _blocks(values: Values, lanes: int) -> Values:
 
 
 class SwitchMlTransport:
-    """A worker's transport; see peer.Transport."""
+    """SwitchML's end at one worker: its slots, what it has sent for each, and when (a Transport)."""
 
     def __init__(self, rank: int, job: PeerJob) -> None:
         self.error: TransportError | None = None

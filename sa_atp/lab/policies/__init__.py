@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import join, one_of
@@ -42,6 +42,7 @@ __all__ = [
     "title",
 ]
 
+Kind = TypeVar("Kind", bound=Policy)
 OWN = "SA_ATP_POLICIES"
 
 _policies: dict[str, Policy] = {}
@@ -72,28 +73,25 @@ def find(name: str) -> Policy:
 
 def switch_policy(name: str) -> SwitchPolicy:
     """A synchronous policy by its name. Raises: UserError."""
-    found = find(name)
-    if not isinstance(found, SwitchPolicy):
-        others = [p.name for p in _known().values() if isinstance(p, SwitchPolicy)]
-        raise UserError(f"policy {name!r} has no sums; {one_of(name, others)}")
-    return found
+    return _of_kind(name, SwitchPolicy, "no sums")
 
 
 def parameter_policy(name: str) -> ParameterPolicy:
     """A policy with parameters on a server, by its name. Raises: UserError."""
-    found = find(name)
-    if not isinstance(found, ParameterPolicy):
-        others = [p.name for p in _known().values() if isinstance(p, ParameterPolicy)]
-        raise UserError(f"policy {name!r} has no server of parameters; {one_of(name, others)}")
-    return found
+    return _of_kind(name, ParameterPolicy, "no server of parameters")  # type: ignore[type-abstract]  # none is made
 
 
 def peer_policy(name: str) -> PeerPolicy:
-    """A policy whose sums are another protocol's, by its name. Raises: UserError."""
+    """A policy whose sums are another protocol's or a library's, by its name. Raises: UserError."""
+    return _of_kind(name, PeerPolicy, "this project's sums, or none")
+
+
+def _of_kind(name: str, kind: type[Kind], otherwise: str) -> Kind:
+    """A policy of a kind. Args: otherwise: what a policy of another kind has."""
     found = find(name)
-    if not isinstance(found, PeerPolicy):
-        others = [p.name for p in _known().values() if isinstance(p, PeerPolicy)]
-        raise UserError(f"policy {name!r} has this project's sums; {one_of(name, others)}")
+    if not isinstance(found, kind):
+        others = [p.name for p in _known().values() if isinstance(p, kind)]
+        raise UserError(f"policy {name!r} has {otherwise}; {one_of(name, others)}")
     return found
 
 

@@ -6,11 +6,9 @@ A policy uses no socket, process or clock: it acts through a `Host`, and yields 
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from concurrent.futures import Future
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
-from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.peers.peer import Peer
@@ -18,7 +16,6 @@ from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.steps.effects import Host, StepRunner, Workload
 from sa_atp.steps.parallel import Curve, most_gain
-from sa_atp.steps.plain_step import PlainStepper
 from sa_atp.steps.step import Stepper
 
 BACKENDS = ("local", "sim", "mininet")
@@ -215,19 +212,6 @@ class PeerPolicy(Policy):
     def timeout_us(self, plan: PlanTables) -> int:
         """After what time a worker sends a packet again."""
         return 0
-
-    def stepper(
-        self,
-        rank: int,
-        workload: Workload,
-        plan: PlanTables,
-        all_reduce: "Callable[[Values], Future[Values]]",
-        *,
-        now_us: Callable[[], int],
-        pause_us: Callable[[int], int],
-    ) -> StepRunner:
-        """Makes the object that runs a worker's steps; see PlainStepper."""
-        return PlainStepper(rank, workload, plan.job.micro_batches, all_reduce, now_us=now_us, pause_us=pause_us)
 
 
 class ParameterPolicy(Policy):

@@ -47,7 +47,7 @@ class PeerWorker:
 
 
 class PeerWorld:
-    """All randomness follows from the seed."""
+    """One switch, the job on it, and a link and a worker for each rank. All randomness follows from the seed."""
 
     def __init__(
         self,
@@ -60,7 +60,13 @@ class PeerWorld:
         timeout_us: int,
         links: Sequence[LinkSettings],
     ) -> None:
-        """Args: pipeline: with the peer's program; it is reset. links: of each worker, both ways."""
+        """Args:
+        pipeline: a switch with the protocol's program, which is reset.
+        lanes, slots, timeout_us: of the job, see PeerJob.
+        links: the settings of each worker's link, in both directions.
+
+        Raises: UserError: the job does not fit the program.
+        """
         self.clock = Clock()
         self.links_of: dict[str, tuple[Link, Link]] = {}  # IP address: the way up, and the way down
         rng = random.Random(seed)
