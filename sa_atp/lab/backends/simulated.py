@@ -53,6 +53,15 @@ def check(plan: Plan) -> None:
         )
     networks = {policy: network_of(plan, policy) for policy in plan.run.policies}
     by_flows = [policy for policy, network in networks.items() if network == "flows"]
+    peers = [policy for policy in networks if isinstance(policies.find(policy), policies.PeerPolicy)]
+    if set(peers) & set(by_flows):
+        raise UserError(
+            f"{', '.join(peers)}: simulated with packets alone, not as flows; leave it out, or see sim.network"
+        )
+    if peers and plan.switch.program != SWITCH:
+        raise UserError(
+            f"{', '.join(peers)}: switch.program = {plan.switch.program!r}: simulated on {SWITCH!r} switches alone"
+        )
     if by_flows:
         if plan.straggler.by == "congestion":
             raise UserError('the flow-level model has no congestion in one direction: set sim.network = "packets"')

@@ -7,7 +7,7 @@ import pytest
 from helpers.plans import policies_of, small_plan
 
 from sa_atp.basics.errors import UserError
-from sa_atp.lab.backends import local
+from sa_atp.lab.backends import local, simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import with_lanes
 from sa_atp.lab.runs.progress import Progress
@@ -49,6 +49,22 @@ def test_real_processes_over_sockets(tmp_path: Path) -> None:
     runs = local.run(with_lanes(plan_files.parse(plan, "here")), tmp_path, Progress())
     assert sorted(run.policy for run in runs) == ["atp", "atp", "switchml", "switchml"]
     assert {(run.sums_checked, run.sums_wrong) for run in runs} == {(9, 0)}
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("sim.network=flows", "switchml: simulated with packets alone, not as flows"),
+        (
+            "switch.program=tofino2-model",
+            "switchml: switch.program = 'tofino2-model': simulated on 'embedded' switches",
+        ),
+    ],
+)
+def test_simulations_that_it_cannot_have(override: str, said: str) -> None:
+    plan = plan_files.parse(small_plan(**BOTH), "here", ['run.backend="sim"', override])
+    with pytest.raises(UserError, match=said):
+        simulated.check(plan)
 
 
 @pytest.mark.parametrize(
