@@ -310,19 +310,8 @@ def tofino_folder(chip: str, lanes: int | None = None) -> Path:
     raise MissingPartError(f"no program for {chip} is in {_PLACES[-1]}: run scripts/tofino compile (it needs p4c)")
 
 
-def peer_folder(name: str, lanes: int) -> Path:
-    """Folder of the compiled program of another protocol (`lab.peers`).
-
-    Raises: UserError: there is no such build; it lists the others.
-    """
-    found = peer_builds(name)
-    if lanes not in found:
-        raise UserError(f"lanes {lanes}: there is no such build of {name}; there is {_list(sorted(found))}")
-    return found[lanes]
-
-
 def peer_builds(name: str) -> dict[int, Path]:
-    """Folders of the compiled programs of another protocol, by lanes."""
+    """Folders of the compiled programs of another protocol (`lab.peers`), by lanes."""
     return {lanes_of(path): path for place in reversed(_PLACES) for path in place.glob(f"{name}-*")}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from sa_atp.lab import policies
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster, server_address
-from sa_atp.lab.backends.peer_switch import LocalPeer
+from sa_atp.lab.backends.peer_switch import LocalPeer, PeerSwitch
 from sa_atp.lab.peers.peer import Peer
 from sa_atp.lab.plans.capabilities import check_settings
 from sa_atp.lab.plans.plan import Plan
@@ -83,7 +83,7 @@ def run(plan: Plan, folder: Path, progress: Progress, log: Path | None = None) -
                 "log": None if log is None else str(log.absolute()),
                 "key": secrets.token_hex(),
                 "parameters": address,
-                "peer_job": None if peers is None else job_of_peer(plan, policy, peers),
+                "peer_job": job_of_peer(plan, policy, peers),
             }
             tasks = [(worker, {**common, "rank": rank}) for rank, worker in enumerate(workers)]
             raw = run_policy(plan, policy, tasks, folder, progress)
@@ -122,10 +122,10 @@ def peer_of(name: str) -> Peer | None:
     return policy.peer if isinstance(policy, policies.PeerPolicy) else None
 
 
-def job_of_peer(plan: Plan, name: str, peers: LocalPeer) -> dict[str, Any] | None:
+def job_of_peer(plan: Plan, name: str, peers: PeerSwitch | None) -> dict[str, Any] | None:
     """A new job for a policy's protocol; None: it has none. Raises: ControlError."""
     peer = peer_of(name)
-    if peer is None:
+    if peer is None or peers is None:
         return None
     policy = policies.peer_policy(name)
     return peers.new_job(

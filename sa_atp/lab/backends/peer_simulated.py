@@ -32,7 +32,7 @@ class _PeerSimulation(PacketRun):
     def __init__(self, plan: Plan, policy: str, repetition: int, progress: Progress) -> None:
         self.policy = policies.peer_policy(policy)
         assert self.policy.peer is not None
-        program = self.policy.peer.compiled(self.policy.lanes(plan))
+        program = self.policy.peer.program(self.policy.lanes(plan))
         links = link_settings(plan)
         rates = plan.topology.worker_mbps or (links.rate_mbps,) * plan.topology.workers
         self.world = PeerWorld(

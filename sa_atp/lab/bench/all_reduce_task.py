@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from sa_atp.basics.arrays import Values
+from sa_atp.lab import policies
 from sa_atp.lab.backends import gloo, worker_process
 from sa_atp.lab.backends.peer_sockets import PeerConnection, job_of
 from sa_atp.lab.bench import stations
-from sa_atp.lab.peers.all import PEERS
 from sa_atp.net.connecting import connect
 from sa_atp.net.loop.compiled import connection_kernels
 
@@ -113,7 +113,7 @@ def _over_gloo(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[s
 
 
 def _over_peer(task: dict[str, Any], measure: Callable[[Reduce, Barrier], dict[str, Any]]) -> dict[str, Any]:
-    connection = PeerConnection(PEERS[task["transport"]], task["rank"], job_of(task["peer_job"]))
+    connection = PeerConnection(policies.peers()[task["transport"]], task["rank"], job_of(task["peer_job"]))
     one = np.zeros(1, np.float32)
 
     def reduce(array: Values) -> None:

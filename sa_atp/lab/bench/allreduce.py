@@ -17,13 +17,13 @@ import numpy as np
 from sa_atp.basics import needs, terminal
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
+from sa_atp.lab import policies
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
 from sa_atp.lab.backends.peer_switch import LocalPeer
 from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
 from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
-from sa_atp.lab.peers.all import PEERS
 from sa_atp.lab.report import stats
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 from sa_atp.net.loop.compiled import connection_kernels
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--figure", type=Path, metavar="FILE", help="draw times by size; needs --sizes")
     parser.add_argument("--no-shm", action="store_true",
                         help="workers on the switch's machine send packets, and share no memory with it")  # fmt: skip
-    parser.add_argument("--against", choices=(GLOO, *PEERS), help="measure a peer as well")
+    parser.add_argument("--against", choices=(GLOO, *policies.peers()), help="measure a peer as well")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -73,8 +73,6 @@ def run(options: argparse.Namespace) -> int:
         raise UserError(f"--link-mbps {options.link_mbps}: expected more than 0")
     if options.figure is not None and options.sizes is None:
         raise UserError("--figure: the figure shows times by size: add --sizes")
-    if options.against in PEERS and options.backend == "mininet":
-        raise UserError(f"--against {options.against}: its switch runs on this machine: use --backend local")
     if options.against == GLOO:
         needs.require_modules("--against gloo needs", "torch")
     request = AllReduceRequest(
@@ -146,9 +144,10 @@ def measure(cluster: Cluster, request: AllReduceRequest, peer: str | None, folde
         "ratio_to_peer": None,
     }
     if peer is not None:
-        theirs = _measure_one(cluster, request, peer, folder)
+        theirs = _measure_one(cluster.beside or cluster, request, peer, folder)
         shown = ("goodput_mbps", "p50_ms", "p99_ms", "longest_ms", "cpu_s_per_gbyte", "memory")
-        lanes = PEERS[peer].lanes(request.lanes) if peer in PEERS else None
+        known = policies.peers()
+        lanes = known[peer].lanes(request.lanes) if peer in known else None
         found["peer"] = {"name": peer, "lanes": lanes, **{key: theirs[key] for key in shown}}
         found["ratio_to_peer"] = ours["goodput_mbps"] / theirs["goodput_mbps"]
         found["sums_wrong"] += theirs["wrong"]
@@ -168,13 +167,13 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         flush=True,
     )
     files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
-    services = {OURS: cluster.services, GLOO: []}.get(transport, [cluster.peers.switch] if cluster.peers else [])
+    services = [] if transport == GLOO else cluster.services
     services_before = [service.cpu_times_s() for service in services]
     job = None
-    if cluster.peers is not None and transport in PEERS:
-        peer = PEERS[transport]
+    if cluster.peers is not None:
+        peer = policies.peers()[transport]
         lanes = peer.lanes(request.lanes)
-        timeout_us = peer.timeout_us(peer.slots, lanes, LOOPBACK_MBPS)
+        timeout_us = peer.timeout_us(peer.slots, lanes, request.link_mbps or LOOPBACK_MBPS)
         job = cluster.peers.new_job(peer, request.workers, lanes=lanes, slots=peer.slots, timeout_us=timeout_us)
     for rank, worker in enumerate(cluster.workers):
         worker.tell(
@@ -267,14 +266,14 @@ def _backend(options: argparse.Namespace, request: AllReduceRequest, folder: Pat
     if options.backend == "mininet":
         from sa_atp.lab.bench.mininet import cluster
 
-        with cluster(request, folder) as made:
+        with cluster(request, folder, with_peers=options.against in policies.peers()) as made:
             yield made
         return
     if request.link_mbps is not None:
         raise UserError("--link-mbps: the rate of loopback cannot be limited: use --backend mininet")
     if request.switch == "bmv2":
         raise UserError("--switch bmv2: BMv2 needs interfaces: use --backend mininet")
-    with local(request, folder, with_peers=options.against in PEERS) as made:
+    with local(request, folder, with_peers=options.against in policies.peers()) as made:
         yield made
 
 
@@ -301,7 +300,7 @@ def local(request: AllReduceRequest, folder: Path, *, with_peers: bool = False) 
             f"udp://{host}:{port}",
             [p for p in (services.switch, services.server) if p is not None],
             store,
-            peers=theirs,
+            beside=None if theirs is None else Cluster(workers, "", [theirs.process], store, peers=theirs),
         )
 
 

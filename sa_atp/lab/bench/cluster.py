@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from sa_atp.lab.backends.peer_switch import LocalPeer
+from sa_atp.lab.backends.peer_switch import PeerSwitch
 from sa_atp.lab.runs.processes import Process
 
 
@@ -29,12 +29,14 @@ class Cluster:
 
     workers: list[Process]
     server: str
-    """Address of the parameter server, for `sa_atp.connect`."""
+    """Address of the parameter server, for `sa_atp.connect`; "": there is none."""
     services: list[Process]
     """Switch and parameter server, whose CPU time counts, too."""
     store: tuple[str, int]
     """Address at which rank 0 may listen for the peer's rendezvous."""
     interfaces: list[str | None] = field(default_factory=list)
     """By rank: network interface for the peer; None: it chooses."""
-    peers: LocalPeer | None = None
-    """A switch for peers with a program of their own; None: there is none."""
+    peers: PeerSwitch | None = None
+    """The switch, if it is for protocols with a program of their own."""
+    beside: "Cluster | None" = None
+    """The cluster for these protocols."""

@@ -17,10 +17,10 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.basics.waiting import waiting
+from sa_atp.lab import policies
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import contribution
 from sa_atp.lab.bench.allreduce import payload_share
-from sa_atp.lab.peers.all import PEERS
 from sa_atp.lab.simulator.network import Clock, LinkSettings
 from sa_atp.lab.simulator.peer_world import PeerWorld
 from sa_atp.lab.simulator.sim_worker import SimWorker
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--link-mbps", type=float, default=100.0, metavar="R", help="(default: %(default)s)")
     parser.add_argument("--delay-us", type=int, default=20, metavar="D", help="delay of a link (default: %(default)s)")
     parser.add_argument("--lanes", type=int, choices=LANE_BUILDS, default=256, help="(default: %(default)s)")
-    parser.add_argument("--against", choices=sorted(PEERS), action="append", default=[],
+    parser.add_argument("--against", choices=sorted(policies.peers()), action="append", default=[],
                         help="measure another protocol, too, with its own switch program")  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="(default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -120,7 +120,7 @@ def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     rows: list[LossRow] = []
     programs = {OURS: artefacts.program(request.lanes)}
-    programs |= {name: PEERS[name].compiled(request.lanes) for name in request.against}
+    programs |= {name: policies.peers()[name].program(request.lanes) for name in request.against}
     for protocol, program in programs.items():
         pipeline = Pipeline.from_file(program.json_path, cache=cache_folder())
         with waiting("compiling the switch program, or loading it from the cache"):
@@ -238,7 +238,7 @@ class _Ours(_Cluster):
 
 class _Theirs(_Cluster):
     def __init__(self, request: LossRequest, protocol: str, pipeline: Pipeline, links: LinkSettings) -> None:
-        self.peer = PEERS[protocol]
+        self.peer = policies.peers()[protocol]
         self.lanes = request.lanes
         self.payload_share = 4 * request.lanes / (HEADERS_BYTES + self.peer.packet_bytes(request.lanes))  # as ours
         self.world = PeerWorld(

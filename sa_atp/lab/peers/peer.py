@@ -5,12 +5,14 @@ sockets (docs/own-program.md).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from sa_atp.basics.arrays import Values
+from sa_atp.basics.errors import UserError
+from sa_atp.basics.words import join
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
@@ -46,6 +48,8 @@ class PeerJob:
     """The most packets of a worker that the switch holds at a time."""
     timeout_us: int
     """After which a worker sends a packet again."""
+    routes: tuple[tuple[str, int], ...] = ()
+    """Hosts behind the switch, by IP address, each with its port: for packets of others (see `Peer.forwards`)."""
 
 
 class Transport(Protocol):
@@ -83,15 +87,16 @@ class Transport(Protocol):
 class Peer(ABC):
     """A protocol. It has one instance, without state."""
 
-    name: ClassVar[str]
-    """Its name in plans and options."""
-
     slots: ClassVar[int] = 128
     """The most packets of a worker that the switch holds at a time, if nothing else is said."""
+    most_workers: ClassVar[int] = 32
+    """The most workers of a job."""
+    forwards: ClassVar[bool] = False
+    """Whether its program forwards packets of others, along `PeerJob.routes`. Background traffic in Mininet needs that."""
 
     @abstractmethod
-    def program(self, lanes: int) -> Path:
-        """The folder of its compiled program, with BMv2 JSON and P4Info. Raises: UserError: there is none so wide."""
+    def programs(self) -> Mapping[int, Path]:
+        """Folders of its compiled programs, each with one BMv2 JSON and its P4Info, by the values in a packet."""
 
     @abstractmethod
     def packet_bytes(self, lanes: int) -> int:
@@ -107,8 +112,17 @@ class Peer(ABC):
 
     def lanes(self, most: int) -> int:
         """The values in a packet of its widest program with at most so many. If there is none, `program` refuses it."""
-        fits = [lanes for lanes in artefacts.peer_builds(self.name) if lanes <= most]
+        fits = [lanes for lanes in self.programs() if lanes <= most]
         return max(fits, default=most)
+
+    def program(self, lanes: int) -> CompiledProgram:
+        """The compiled program with so many values in a packet. Raises: UserError: there is none; it lists the others."""
+        found = self.programs()
+        if lanes not in found:
+            raise UserError(
+                f"lanes {lanes}: there is no such build; there is {join(str(each) for each in sorted(found))}"
+            )
+        return artefacts.from_folder(found[lanes])
 
     def wire_bytes(self, lanes: int) -> int:
         """The size of a packet with values on the wire, with what Ethernet puts around a frame."""
@@ -117,10 +131,6 @@ class Peer(ABC):
     def timeout_us(self, slots: int, lanes: int, link_mbps: float) -> int:
         """The time-out if none is said: twice what a window takes to leave, and at least a millisecond."""
         return max(1000, round(2 * slots * 8 * self.wire_bytes(lanes) / link_mbps))
-
-    def compiled(self, lanes: int) -> CompiledProgram:
-        """Finds the protocol's compiled program. Raises: UserError: see `program`."""
-        return artefacts.from_folder(self.program(lanes))
 
     @abstractmethod
     def transport(self, rank: int, job: PeerJob) -> Transport:

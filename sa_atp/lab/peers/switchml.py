@@ -2,11 +2,12 @@
 
 A tensor is cut into blocks of as many values as a packet has. Block b goes through slot b modulo the number of slots, so a
 slot's blocks follow one another: a worker sends the next when it has the result of the last. What has no result after a
-time-out is sent again. Values are integers: of each block, the workers' largest exponent decides the scale. It is agreed on
-one packet ahead: a slot's first packet carries no values, and each later one the exponent of the block that follows.
+time-out is sent again; the time-out doubles while no result comes at all. Values are integers: of each block, the largest
+exponent of all workers decides the scale. It is agreed on one packet ahead: a slot's first packet carries no values, and
+each later one the exponent of the block that follows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +19,17 @@ from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.frames import ip_number
 from sa_atp.switches import artefacts
+from sa_atp.switches.control import routes
 from sa_atp.switches.p4runtime.entities import Entity, Exact, MulticastGroup, Replica, TableEntry
 
 JOB = 1
 SLOTS = 512  # of the program
-MOST_WORKERS = 32  # bits of a slot's register
 HEADER_BYTES = 8
 FIRST_ROUND = 2  # the program's registers begin with round 0
 ZERO_EXPONENT = 127  # added to an exponent, so that a byte holds it
 SUM_BITS = 30  # a sum of all workers stays below 2^30
+PATIENCE = 4  # time-outs in a row, without a result, before the time-out doubles
+MOST_DOUBLINGS = 6
 GIVE_UP_US = 60_000_000  # without a result
 
 
@@ -76,7 +79,8 @@ class SwitchMlTransport:
         self._blocks = np.full(slots, -1, np.int64)  # whose values are under way; below 0: only an exponent is
         self._awaits = np.zeros(slots, np.bool_)
         self._to_send = np.zeros(slots, np.bool_)
-        self._sent_us = np.zeros(slots, np.int64)
+        self._due_us = np.zeros(slots, np.int64)  # when what was sent is late
+        self._late = 0  # how often something was late since a result came
         self._packets = np.zeros((slots, HEADER_BYTES + 4 * job.lanes), np.uint8)
         self._size = 0
         self._values = self._sum = np.zeros((0, job.lanes), np.float32)
@@ -122,7 +126,8 @@ class SwitchMlTransport:
         if not len(slots):
             return []
         self._to_send[slots] = False
-        self._sent_us[slots] = now_us
+        # what waits in a queue for longer than the time-out would else be sent again and again, and keep it full
+        self._due_us[slots] = now_us + (self._job.timeout_us << min(self._late // PATIENCE, MOST_DOUBLINGS))
         return [Burst(self._job.switch, self._packets[slots])]
 
     def receive(self, bursts: Sequence[Burst], now_us: int) -> None:
@@ -148,6 +153,7 @@ class SwitchMlTransport:
         self._awaits[slots] = self._to_send[slots] = False
         self._blocks[slots] += self._job.slots
         self._last_us = now_us
+        self._late = 0
         self._prepare(slots[self._blocks[slots] < len(self._values)])
         if not self._awaits.any():
             self._done = self._sum.reshape(-1)[: self._size]
@@ -156,11 +162,12 @@ class SwitchMlTransport:
         waiting = self._awaits & ~self._to_send
         if self.error is not None or not waiting.any():
             return None
-        return int(self._sent_us[waiting].min()) + self._job.timeout_us
+        return int(self._due_us[waiting].min())
 
     def handle_timer(self, now_us: int) -> None:
-        late = self._awaits & ~self._to_send & (self._sent_us <= now_us - self._job.timeout_us)
+        late = self._awaits & ~self._to_send & (self._due_us <= now_us)
         self._to_send |= late
+        self._late += bool(late.any())
         self.retransmitted += int(late.sum())
         if now_us - self._last_us > GIVE_UP_US:
             self.error = TransportError(f"rank {self._rank}: no result in {GIVE_UP_US / 1e6:.0f} s")
@@ -182,11 +189,12 @@ def _number(rows: ByteRows, at: int) -> Numbers:
 
 
 class SwitchMl(Peer):
-    name = "switchml"
+    most_workers = 32  # bits of a slot's register
+    forwards = True
 
-    def program(self, lanes: int) -> Path:
+    def programs(self) -> Mapping[int, Path]:
         """See Peer."""
-        return artefacts.peer_folder(self.name, lanes)
+        return artefacts.peer_builds("switchml")
 
     def packet_bytes(self, lanes: int) -> int:
         """See Peer."""
@@ -198,8 +206,8 @@ class SwitchMl(Peer):
 
     def entries(self, job: PeerJob) -> list[Entity]:
         """See Peer. Raises: UserError: more workers or slots than the program has bits or registers for."""
-        if not 1 <= len(job.seats) <= MOST_WORKERS:
-            raise UserError(f"{len(job.seats)} workers: SwitchML's program has bits for 1 to {MOST_WORKERS}")
+        if not 1 <= len(job.seats) <= self.most_workers:
+            raise UserError(f"{len(job.seats)} workers: SwitchML's program has bits for 1 to {self.most_workers}")
         if not 1 <= job.slots <= SLOTS:
             raise UserError(f"{job.slots} slots: SwitchML's program has 1 to {SLOTS}")
         replicas = frozenset(Replica(seat.switch_port, rank + 1) for rank, seat in enumerate(job.seats))
@@ -207,6 +215,7 @@ class SwitchMl(Peer):
         found: list[Entity] = [
             MulticastGroup(group=JOB, replicas=replicas),
             TableEntry(table="jobs", match={"job": Exact(JOB)}, action="admit", params=admit),
+            *(routes.entry(ip, port) for ip, port in job.routes),
         ]
         for rank, seat in enumerate(job.seats):
             source = {"from_mac": job.switch_mac, "from_ip": ip_number(job.switch[0])}

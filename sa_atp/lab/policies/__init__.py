@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import join, one_of
+from sa_atp.lab.peers.peer import Peer
 from sa_atp.lab.policies.policy import Family, ParameterPolicy, PeerPolicy, PlanTables, Policy, SwitchPolicy
 from sa_atp.steps.effects import StepRunner
 
@@ -35,6 +36,7 @@ __all__ = [
     "only_here",
     "parameter_policy",
     "peer_policy",
+    "peers",
     "register",
     "registered",
     "settings",
@@ -84,6 +86,11 @@ def parameter_policy(name: str) -> ParameterPolicy:
 def peer_policy(name: str) -> PeerPolicy:
     """A policy whose sums are another protocol's or a library's, by its name. Raises: UserError."""
     return _of_kind(name, PeerPolicy, "this project's sums, or none")
+
+
+def peers() -> dict[str, Peer]:
+    """The protocols that have a switch program of their own, by the policy's name."""
+    return {p.name: p.peer for p in _known().values() if isinstance(p, PeerPolicy) and p.peer is not None}
 
 
 def _of_kind(name: str, kind: type[Kind], otherwise: str) -> Kind:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, ClassVar, Literal, Protocol
 
+from sa_atp.basics.errors import UserError
 from sa_atp.lab.parameters.rules.rules import Rules, Terms
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.lab.peers.peer import Peer
@@ -201,17 +202,37 @@ class PeerPolicy(Policy):
     peer: ClassVar[Peer | None] = None
     """The protocol; None: a library's, which has no switch."""
 
+    def check(self, plan: PlanTables, where: str) -> None:
+        """Raises: UserError: the protocol has one switch, and has no such width, or not enough workers."""
+        if self.peer is None:
+            return
+        topology = plan.topology
+        if topology.kind != "star":
+            raise UserError(
+                f"{where}: {self.name}: topology.kind = {topology.kind!r}: its program is for one switch, a star"
+            )
+        if topology.workers > self.peer.most_workers:
+            raise UserError(
+                f"{where}: {self.name}: topology.workers = {topology.workers}: expected at most {self.peer.most_workers}"
+            )
+        self.peer.program(self.lanes(plan))
+
     def lanes(self, plan: PlanTables) -> int:
         """Values in a packet: as the plan says, or as many as its program has, if these are fewer."""
         return plan.lanes if self.peer is None else self.peer.lanes(plan.lanes)
 
     def slots(self, plan: PlanTables) -> int:
         """The most packets of a worker that the switch holds at a time."""
-        return 0
+        return 0 if self.peer is None else self.peer.slots
 
     def timeout_us(self, plan: PlanTables) -> int:
-        """After what time a worker sends a packet again."""
-        return 0
+        """After what time a worker sends a packet again: a time that fits its slowest link, at its slowest."""
+        if self.peer is None:
+            return 0
+        slowest_mbps = min([plan.topology.link_mbps, *plan.topology.worker_mbps])
+        if plan.straggler.by == "congestion":
+            slowest_mbps /= plan.straggler.slowdown
+        return self.peer.timeout_us(self.slots(plan), self.lanes(plan), slowest_mbps)
 
 
 class ParameterPolicy(Policy):

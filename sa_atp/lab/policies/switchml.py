@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from sa_atp.basics.errors import UserError
 from sa_atp.basics.tables import setting
 from sa_atp.lab.peers import switchml
 from sa_atp.lab.policies.policy import PeerPolicy, PlanTables
@@ -29,21 +28,8 @@ class SwitchMl(PeerPolicy):
     source = "Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021"
     colour = "#8F3B1B"
     place = 105
-    backends = ("local", "sim")
     settings = SwitchMlPlan
     peer = switchml.PEER
-
-    def check(self, plan: PlanTables, where: str) -> None:
-        """Raises: UserError: its switch program has no second level, no such width, or not enough bits."""
-        if plan.topology.kind != "star":
-            raise UserError(
-                f"{where}: switchml: topology.kind = {plan.topology.kind!r}: its program is for one switch, a star"
-            )
-        if plan.topology.workers > switchml.MOST_WORKERS:
-            raise UserError(
-                f"{where}: switchml: topology.workers = {plan.topology.workers}: expected at most {switchml.MOST_WORKERS}"
-            )
-        self.peer.program(self.lanes(plan))
 
     def slots(self, plan: PlanTables) -> int:
         """See PeerPolicy."""
@@ -51,11 +37,7 @@ class SwitchMl(PeerPolicy):
 
     def timeout_us(self, plan: PlanTables) -> int:
         """See PeerPolicy."""
-        said = int(self.settings_in(plan).timeout_us)
-        slowest_mbps = min([plan.topology.link_mbps, *plan.topology.worker_mbps])
-        if plan.straggler.by == "congestion":
-            slowest_mbps /= plan.straggler.slowdown
-        return said or self.peer.timeout_us(self.slots(plan), self.lanes(plan), slowest_mbps)
+        return int(self.settings_in(plan).timeout_us) or PeerPolicy.timeout_us(self, plan)
 
 
 POLICIES = (SwitchMl(),)

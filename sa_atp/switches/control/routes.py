@@ -15,7 +15,7 @@ def check(prefix: str, port: int) -> None:
     """Checks a route without writing it. Raises: UserError: it is not valid."""
     if not 0 <= port < 1 << PORT_BITS:
         raise UserError(f"route {prefix}: port {port}: expected 0 to {(1 << PORT_BITS) - 1}")
-    _entry(prefix, port)
+    entry(prefix, port)
 
 
 def add(writer: Writer, prefix: str, port: int) -> bool:
@@ -23,21 +23,21 @@ def add(writer: Writer, prefix: str, port: int) -> bool:
 
     Returns: False if the switch had it already.
     """
-    entry = _entry(prefix, port)
+    wanted = entry(prefix, port)
     present = {str(_network(e)): e.params.get("port") for e in _read(writer)}
-    network = str(_network(entry))
+    network = str(_network(wanted))
     if network in present and present[network] == port:
         return False
-    writer.write([Update(UpdateKind.MODIFY if network in present else UpdateKind.INSERT, entry)])
+    writer.write([Update(UpdateKind.MODIFY if network in present else UpdateKind.INSERT, wanted)])
     return True
 
 
 def remove(writer: Writer, prefix: str) -> bool:
     """Removes a route. Returns: False if there was none."""
-    entry = _entry(prefix, 0)
-    if _network(entry) not in {_network(e) for e in _read(writer)}:
+    wanted = entry(prefix, 0)
+    if _network(wanted) not in {_network(e) for e in _read(writer)}:
         return False
-    writer.write([Update(UpdateKind.DELETE, TableEntry(table=TABLE, match=entry.match))])
+    writer.write([Update(UpdateKind.DELETE, TableEntry(table=TABLE, match=wanted.match))])
     return True
 
 
@@ -50,7 +50,8 @@ def _read(writer: Writer) -> list[TableEntry]:
     return [e for e in writer.read(TableEntry(table=TABLE)) if isinstance(e, TableEntry)]
 
 
-def _entry(prefix: str, port: int) -> TableEntry:
+def entry(prefix: str, port: int) -> TableEntry:
+    """The entry for a route. Raises: UserError: the address is not valid."""
     try:
         network = ipaddress.IPv4Network(prefix)
     except ValueError as error:

@@ -12,7 +12,6 @@ from sa_atp.lab.peers.switchml import HEADER_BYTES, PEER, SLOTS, reference
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.simulator.peer_world import PeerWorld
 from sa_atp.protocol.packets.frames import Endpoint, headers_for
-from sa_atp.switches import artefacts
 from sa_atp.switches.control import routes
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -23,7 +22,7 @@ FAULTS = LinkSettings(rate_mbps=1000.0, loss=0.01, duplicate=0.02, reorder=0.05)
 
 @pytest.fixture(scope="module")
 def pipeline() -> Pipeline:
-    program = artefacts.from_folder(PEER.program(LANES))
+    program = PEER.program(LANES)
     return Pipeline.from_file(program.json_path, cache=cache_folder())
 
 

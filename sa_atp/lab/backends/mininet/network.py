@@ -46,6 +46,7 @@ class MininetNetwork:
         seed: int = 1,
         tell: Callable[[str], None] | None = None,
         log: Path | None = None,
+        bare: bool = False,
     ) -> None:
         """Args:
         switch: "embedded" or "bmv2".
@@ -54,12 +55,15 @@ class MininetNetwork:
         seed: of the links' random faults.
         tell: see processes.Group.
         log: folder for logs of decisions; None: nothing is logged.
+        bare: whether switches start without a program, for one that is pushed. Hosts then know each other's MAC
+            addresses, since such a program need not forward ARP.
 
         Raises: MissingPartError, UserError.
         """
         self.layout = layout
         self.switch = switch
-        self.build = {"lanes": lanes, "contributions": contributions}
+        self.build = {"lanes": lanes, "contributions": contributions, "bare": bare}
+        self.bare = bare
         self._ps_arguments = ["--lanes", str(lanes), "--contributions", str(contributions)]
         if log is not None:
             self._ps_arguments += ["--log", str(log.absolute())]
@@ -145,6 +149,8 @@ class MininetNetwork:
                 )  # fmt: skip
         with limited("the network", [*net.hosts, *net.switches]):
             net.build()
+            if self.bare:
+                net.staticArp()
         net.start()
 
     def _stop(self) -> None:

@@ -151,6 +151,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         *,
         lanes: int = 64,
         contributions: int = CONTRIBUTION_BITS,
+        bare: bool = False,
         device_id: int = 0,
         cpu_port: int | None = None,
         grpc: str | None = None,
@@ -163,6 +164,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         """Args:
         lanes, contributions: build of the aggregation program with which the embedded target starts; BMv2 starts
             without one.
+        bare: whether the embedded target does, too.
         device_id: of P4Runtime.
         cpu_port: port number for packet-in and packet-out; default: none.
         grpc: where P4Runtime listens; default: a Unix socket, which all namespaces reach.
@@ -174,6 +176,7 @@ class P4Switch(NamespaceNode, Switch, ABC):  # type: ignore[misc]
         params["inNamespace"] = True  # against Mininet's default: two networks may have switches of the same name
         self.lanes = lanes
         self.contributions = contributions
+        self.bare = bare
         self.device_id = device_id
         self.cpu_port = cpu_port
         self.folder = Path(folder) if folder is not None else Path(tempfile.mkdtemp(prefix="sa-atp-switch-"))
@@ -253,7 +256,8 @@ class EmbeddedSwitch(P4Switch):
         return (sys.executable, "-m", "sa_atp", "switch")
 
     def arguments(self, interfaces: Sequence[str]) -> list[str]:
-        found = ["--lanes", str(self.lanes), "--contributions", str(self.contributions)]
+        build = ["--lanes", str(self.lanes), "--contributions", str(self.contributions)]
+        found = ["none"] if self.bare else build
         found += ["--grpc", self.grpc, "--device-id", str(self.device_id)]
         for interface in interfaces:
             found += ["-i", interface]

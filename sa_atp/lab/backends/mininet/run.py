@@ -2,15 +2,26 @@
 
 import itertools
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sa_atp.basics.errors import UserError
 from sa_atp.basics.terminal import say
 from sa_atp.basics.words import plural
-from sa_atp.lab.backends.local import ENVIRONMENT, is_summed_by_server, keeps_parameters, prepare, run_policy
+from sa_atp.lab.backends.local import (
+    ENVIRONMENT,
+    is_summed_by_server,
+    job_of_peer,
+    keeps_parameters,
+    peer_of,
+    prepare,
+    run_policy,
+)
 from sa_atp.lab.backends.mininet import parts, topologies, traffic
 from sa_atp.lab.backends.mininet.layout import NetworkLayout
 from sa_atp.lab.backends.mininet.network import READY_TIMEOUT_S, MininetNetwork
+from sa_atp.lab.backends.mininet.peers import MininetPeer
 from sa_atp.lab.plans.capabilities import check_settings
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.collect import collect
@@ -36,6 +47,12 @@ def check(plan: Plan, plan_path: Path) -> NetworkLayout:
     )  # first, because mistakes in a file do not depend on the machine
     has_traffic = plan.traffic.is_wanted or plan.straggler.by == "congestion"
     parts.require(layout, switch=plan.switch.program, traffic=has_traffic)
+    for policy in plan.run.policies:
+        peer = peer_of(policy)
+        if peer is not None and plan.job.jobs > 1:
+            raise UserError(f"{plan_path}: {policy}: job.jobs = {plan.job.jobs}: its switch has one job at a time")
+        if peer is not None and has_traffic and not peer.forwards:
+            raise UserError(f"{plan_path}: {policy}: its switch program does not forward the plan's background traffic")
     return layout
 
 
@@ -62,21 +79,34 @@ def run(
     Raises: MissingPartError, UserError, ProcessError, TransportError.
     """
     layout = check(plan, plan_path)
-    progress(f"building {plural(len(layout.switches), 'switch', 'switches')} and {plural(len(layout.hosts), 'host')}")
-    with MininetNetwork(
-        layout,
-        switch=plan.switch.program,
-        lanes=plan.lanes,
-        contributions=plan.contribution_bits,
-        slots=plan.switch.slots,
-        slots_per_job=plan.switch.quota,
-        logs=folder,
-        pcap=plan.switch.pcap,
-        seed=plan.run.seed,
-        tell=progress,
-        log=log,
-    ) as network:
-        return _MininetRun(plan, network, folder, progress, prompt=prompt).all()
+    runs = []
+    for bare in (
+        False,
+        True,
+    ):  # protocols with a switch program of their own have a network of their own, after the others
+        turns = [
+            (repetition, policy) for repetition, policy in plan.run.turns() if (peer_of(policy) is not None) == bare
+        ]
+        if not turns:
+            continue
+        what = f"{plural(len(layout.switches), 'switch', 'switches')} and {plural(len(layout.hosts), 'host')}"
+        progress(f"building {what}{' for other programs' if bare else ''}")
+        with MininetNetwork(
+            layout,
+            switch=plan.switch.program,
+            lanes=plan.lanes,
+            contributions=plan.contribution_bits,
+            slots=plan.switch.slots,
+            slots_per_job=plan.switch.quota,
+            logs=folder / "peers" if bare else folder,
+            pcap=plan.switch.pcap,
+            seed=plan.run.seed,
+            tell=progress,
+            log=log,
+            bare=bare,
+        ) as network:
+            runs += _MininetRun(plan, network, network.logs, progress, prompt=prompt).all(turns)
+    return runs
 
 
 class _MininetRun:
@@ -91,13 +121,16 @@ class _MininetRun:
         self.workers: list[list[Process]] = []  # by job and rank
         self.stores = 0
         self.parameters = ""
+        self.peers: MininetPeer | None = None
         self.pattern = straggler_pattern(plan)
         self.step = 0
         self.is_slow: bool | None = None  # whether stragglers are slow now; None: nothing was done yet
         self.loads: list[Process] = []  # what takes CPU time or links from them
 
-    def all(self) -> list[PolicyRun]:
+    def all(self, turns: Sequence[tuple[int, str]]) -> list[PolicyRun]:
+        """Runs policies and repetitions of the plan."""
         layout, plan = self.network.layout, self.plan
+        policies = [policy for _, policy in turns]
         self.workers = [
             [
                 self.network.start(
@@ -107,9 +140,10 @@ class _MininetRun:
             ]
             for job in range(plan.job.jobs)
         ]
-        aggregating = self.network.start_server()
-        plain = self.network.start_plain_server() if any(map(is_summed_by_server, plan.run.policies)) else ""
-        if any(map(keeps_parameters, plan.run.policies)):
+        aggregating = "" if self.network.bare else self.network.start_server()
+        self.peers = MininetPeer(self.network) if self.network.bare else None
+        plain = self.network.start_plain_server() if any(map(is_summed_by_server, policies)) else ""
+        if any(map(keeps_parameters, policies)):
             self.parameters = self.network.start_parameters()
         self._stop_at_prompt("before the first step; `exit` goes on")
         all_workers = list(itertools.chain(*self.workers))
@@ -120,7 +154,7 @@ class _MininetRun:
         prepare(plan, all_workers)
         self._start_traffic()
         runs = []
-        for repetition, policy in plan.run.turns():
+        for repetition, policy in turns:
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
             runs += self._policy(policy, repetition, plain if is_summed_by_server(policy) else aggregating)
         self._stop_at_prompt("after the last step; `exit` ends the run")
@@ -147,6 +181,7 @@ class _MininetRun:
                 "log": None if self.network.log is None else str(self.network.log),
                 "key": secrets.token_hex(),
                 "store": [places[0].ip, STORE_PORT + self.stores],
+                "peer_job": job_of_peer(self.plan, policy, self.peers),
             }
             tasks += [
                 (worker, {**common, "rank": place.rank, "interface": f"{place.name}-eth0"})
