@@ -119,9 +119,8 @@ class Peer(ABC):
         """The compiled program with so many values in a packet. Raises: UserError: there is none; it lists the others."""
         found = self.programs()
         if lanes not in found:
-            raise UserError(
-                f"lanes {lanes}: there is no such build; there is {join(str(each) for each in sorted(found))}"
-            )
+            known = join(str(each) for each in sorted(found))
+            raise UserError(f"lanes {lanes}: there is no such build of {type(self).__name__}; there is {known}")
         return artefacts.from_folder(found[lanes])
 
     def wire_bytes(self, lanes: int) -> int:

@@ -72,7 +72,7 @@ def test_simulations_that_it_cannot_have(override: str, said: str) -> None:
     [
         ("topology.kind=two-level", "switchml: topology.kind = 'two-level': its program is for one switch, a star"),
         ("topology.workers=33", "switchml: topology.workers = 33: expected at most 32"),
-        ("switch.lanes=32", "lanes 32: there is no such build of switchml; there is 64 and 256"),
+        ("switch.lanes=32", "lanes 32: there is no such build of SwitchMl; there is 64 and 256"),
         ("job.bits=16", "job.bits = 16: policy switchml sends 32 bits"),
         ("switchml.slots=513", "switchml.slots = 513: expected 1 to 512"),
     ],
