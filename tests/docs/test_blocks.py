@@ -18,6 +18,7 @@ from docs.blocks import ROOT, Key, blocks, make_place, the
 from docs.test_commands import PLAYED, TRAIN
 from sa_atp.switches.control.fabric import load_places
 
+OWN = ("docs/own-program.md", "export SA_ATP_POLICIES")
 REASONS = {
     "set-up": "sets up an environment; `.ci/run` and tests/scripts do it",
     "minutes": "takes minutes; a shorter run of the same kind is among those that are run",
@@ -47,6 +48,7 @@ NOT_RUN = {
     ("docs/map.md", "sa-atp map map --x severity=1"): "minutes",
     ("docs/map.md", "sa-atp map map --x workers"): "minutes",
     ("docs/map.md", "sa-atp map map --x severity=0.25"): "minutes",
+    ("docs/own-program.md", "cd examples"): "p4c",
     ("docs/pytorch.md", "pip install -e"): "set-up",
     ("docs/pytorch.md", "from sa_atp.ddp import"): "fragment",
     ("docs/pytorch.md", "from sa_atp.train import"): "fragment",
@@ -62,9 +64,14 @@ NOT_RUN = {
     ("docs/tofino.md", "scripts/tofino stf"): "model",
     ("docs/tofino.md", "scripts/tofino build"): "tofino",
 }
+EXCERPTS = {  # blocks of a language, all of one file
+    ("docs/own-program.md", "p4"): "examples/own_aggregation/own_aggregation.p4",
+    ("docs/own-program.md", "python"): "examples/own_aggregation/own_aggregation.py",
+}
 SHELL = {  # run with two steps in place of a run's forty, and otherwise as they stand
     ("README.md", "sa-atp run topologies/demo.toml"),
     ("docs/flow-model.md", "sa-atp run demo --backend sim"),
+    OWN,
     ("docs/first-hour.md", "sa-atp stf p4src/compiled"),
 }
 SHELL_MININET = {
@@ -73,6 +80,7 @@ SHELL_MININET = {
     ("docs/first-hour.md", "sa-atp run topologies/mininet-demo.toml --set run.steps=2"): 0,
     ("docs/first-hour.md", "sa-atp run topologies/straggler-cpu.toml"): 0,
     ("docs/first-hour.md", "sa-atp run topologies/two-level.toml"): 0,
+    ("docs/own-program.md", "# as root"): 0,
 }
 IN_MININET = ("docs/python.md", "import os, sys")
 EXPERIMENTS = (("README.md", "from sa_atp import experiment"), ("docs/python.md", "from sa_atp import experiment"))
@@ -86,6 +94,8 @@ def test_every_block_is_run_or_says_why_not() -> None:
     unused = set(known)
     for block in blocks():
         if block.language in ("", "console"):  # test_commands.py looks at those
+            continue
+        if (block.file, block.language) in EXCERPTS:
             continue
         keys = [key for key in known if block.is_at(key)]
         assert keys, f"{block.file}: nothing is said here of the block that begins with {block.first!r}"
@@ -108,7 +118,8 @@ def run_shell(text: str, environment: dict[str, str], tmp_path: Path) -> None:
 )
 @pytest.mark.needs("torch", "sklearn")
 def test_shell(key: Key, tmp_path: Path) -> None:
-    run_shell(the(key).text, make_place(tmp_path), tmp_path)
+    environment = make_place(tmp_path, policies="") if key == OWN else make_place(tmp_path)
+    run_shell(the(key).text, environment, tmp_path)
 
 
 @MININET
@@ -183,3 +194,11 @@ def test_the_change_of_the_first_hour_fits_the_program() -> None:
         assert line.rstrip() in source
     for field in re.findall(r"meta\.(\w+)", added):
         assert f"meta.{field}" in source
+
+
+@pytest.mark.parametrize("key", sorted(EXCERPTS), ids=str)
+def test_excerpts_are_in_their_file(key: Key) -> None:
+    text = (ROOT / EXCERPTS[key]).read_text()
+    for block in blocks():
+        if (block.file, block.language) == key:
+            assert block.text in text, block.first

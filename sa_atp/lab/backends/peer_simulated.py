@@ -1,6 +1,9 @@
 """Runs of another protocol's policy in virtual time: its switch program, and its transport on simulated links."""
 
+from collections import defaultdict
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from sa_atp.basics.arrays import Values
@@ -32,14 +35,17 @@ class _PeerSimulation(PacketRun):
     def __init__(self, plan: Plan, policy: str, repetition: int, progress: Progress) -> None:
         self.policy = policies.peer_policy(policy)
         assert self.policy.peer is not None
-        program = self.policy.peer.program(self.policy.lanes(plan))
+        self.peer = self.policy.peer
+        self.lanes = self.policy.lanes(plan)
+        self.parts: dict[int, list[Values]] = defaultdict(list)  # by step: what the workers contributed
+        program = self.peer.program(self.lanes)
         links = link_settings(plan)
         rates = plan.topology.worker_mbps or (links.rate_mbps,) * plan.topology.workers
         self.world = PeerWorld(
-            self.policy.peer,
+            self.peer,
             Pipeline.from_file(program.json_path, cache=cache_folder()),
             seed=plan.run.seed * 1000 + repetition,
-            lanes=self.policy.lanes(plan),
+            lanes=self.lanes,
             slots=self.policy.slots(plan),
             timeout_us=self.policy.timeout_us(plan),
             links=[replace(links, rate_mbps=rate) for rate in rates],
@@ -49,6 +55,11 @@ class _PeerSimulation(PacketRun):
         self.note_rates()
         self.ranks = [_PeerRank(self, rank, worker, repetition) for rank, worker in enumerate(self.world.workers)]
 
+    @cache  # noqa: B019 (it ends with the run)
+    def reference(self, step: int) -> int:
+        """The hash of the right sum of a step."""
+        return of_floats(self.peer.reference(self.parts.pop(step), self.lanes))
+
 
 class _PeerRank(VirtualRank):
     """One worker's part of a simulation."""
@@ -57,22 +68,29 @@ class _PeerRank(VirtualRank):
         plan = simulation.plan
         self.model = make_workload(plan, repetition)
         super().__init__(simulation, rank, self.model)
+        self.simulation = simulation
         self.worker = worker
         self.sums: list[tuple[int, int]] = []
+        self.references: list[tuple[int, int]] = []
         self.snapshots: list[tuple[int, Values]] = []
         stepper = PlainStepper(
             rank,
             self.model,
             plan.job.micro_batches,
-            worker.all_reduce,
+            self._all_reduce,
             now_us=worker.now_us,
             pause_us=lambda step: simulation.pattern.pause_us_of(step, rank),
         )
         self.start(stepper, lambda effect: gradient_of(self.model, effect))
 
+    def _all_reduce(self, values: Values) -> "Future[Values]":
+        self.simulation.parts[len(self.sums)].append(values)
+        return self.worker.all_reduce(values)
+
     def take(self, record: StepRecord, slowdown: float, sum_: Values) -> None:
         super().take(record, slowdown, sum_)
         self.sums.append((record.step, of_floats(sum_)))
+        self.references.append((record.step, self.simulation.reference(record.step)))
         if self.rank == 0:
             self.snapshots.append((record.step, self.model.snapshot()))
             self.run.progress.steps(record.step + 1, self.run.plan.run.steps)
@@ -85,6 +103,7 @@ class _PeerRank(VirtualRank):
             "records": self.records,
             "contributed": [],
             "sums": self.sums,
+            "references": self.references,
             "stats": WorkerStats(fragments_sent=transport.sent, retransmitted=transport.retransmitted).as_dict(),
             "server": None,
             "evaluations": evaluate(self.model, self.snapshots),

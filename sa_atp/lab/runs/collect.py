@@ -162,13 +162,14 @@ def check_updates(workers: list[dict[str, Any]], server: dict[str, Any]) -> tupl
 
 
 def check_agreement(workers: list[dict[str, Any]]) -> tuple[int, int]:
-    """Checks that all workers have the same sum of each step, for sums of floats, which depend on the order of addition.
+    """Checks sums of floats, which depend on the order of addition: they are those of a reference if there is one, and else
+    the same on all workers.
 
     Returns: number of sums checked, and number of wrong ones.
     """
-    first = dict(workers[0]["sums"])
+    right = dict(workers[0].get("references", workers[0]["sums"]))
     sums = [(step, hashed) for worker in workers for step, hashed in worker["sums"]]
-    return len(sums), sum(first.get(step) != hashed for step, hashed in sums)
+    return len(sums), sum(right.get(step) != hashed for step, hashed in sums)
 
 
 def _shares(workers: list[dict[str, Any]]) -> bool:

@@ -27,6 +27,7 @@ PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # about so many data packets tha
 MANY_PACKETS = 2000  # the same in a large world
 SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
 SHORT = 0.93  # share of faults that are short
+PEERS = 0.1  # share of worlds with a job of SwitchML
 SHORT_OF_SERVER = 0.6  # the same of the parameter server's pauses: during long ones, requests to it time out
 
 
@@ -62,6 +63,7 @@ def draw(seed: int) -> Scene:
         faults=tuple(_fault(rng, leaves, jobs) for _ in range(_weighted(rng, ((0, 5), (1, 3), (2, 2), (4, 1))))),
         compiled=rng.random() < 0.6,
         gather_us=_weighted(rng, ((0, 2), (10, 1), (200, 1), (1000, 1))),
+        peer=random.Random(seed ^ 0x5317C4).random() < PEERS,
     )
 
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,9 @@ from typing import Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import cache_folder
+from sa_atp.lab.peers import switchml
 from sa_atp.lab.runs.pool import pool
+from sa_atp.lab.soak import peers
 from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.scene import Scene
@@ -266,11 +268,18 @@ def pipelines(lanes: int, contributions: int, count: int) -> list[Pipeline]:
     return known[:count]
 
 
+@cache
+def _pipeline_of_peers() -> Pipeline:
+    return Pipeline.from_file(switchml.PEER.program(peers.LANES).json_path, cache=cache_folder())
+
+
 def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
     """Runs a world. Raises: Broken."""
     switches = pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
     with _bounded(MOST_CPU_S):
-        return SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
+        outcome = SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
+        more = peers.run(scene, _pipeline_of_peers()) if scene.peer else 0
+        return replace(outcome, sums=outcome.sums + more)
 
 
 @contextmanager

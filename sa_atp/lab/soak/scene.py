@@ -169,6 +169,8 @@ class Scene:
     """Links between switches, and the parameter server's link."""
     jobs: tuple[JobScene, ...] = ()
     faults: tuple[Fault, ...] = ()
+    peer: bool = False
+    """Whether the first job's tensors are summed under SwitchML as well (`soak.peers`)."""
 
     @property
     def apart_us(self) -> int:
@@ -226,6 +228,7 @@ class Scene:
         if self.trunk != self.links:
             lines.append(f"between switches, and to the parameter server: {_link(self.trunk)}")
         lines += [f"job {number}: {job.words()}" for number, job in enumerate(self.jobs)]
+        lines += ["job 0 once more, under SwitchML"] if self.peer else []
         lines += [f"fault: {fault.words()}" for fault in self.faults] or ["faults: none"]
         return lines
 

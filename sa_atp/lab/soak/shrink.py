@@ -67,6 +67,7 @@ def smaller(scene: Scene) -> Iterator[Scene]:
         replace(scene, ttl_ticks=50),
         replace(scene, compiled=False),
         replace(scene, gather_us=0),
+        replace(scene, peer=False),
     ):
         if plain != scene:
             yield plain

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from helpers.peers import LANES, summed, world_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,33 +11,16 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.folders import cache_folder
 from sa_atp.lab.peers.switchml import HEADER_BYTES, PEER, SLOTS, reference
 from sa_atp.lab.simulator.network import LinkSettings
-from sa_atp.lab.simulator.peer_world import PeerWorld
 from sa_atp.protocol.packets.frames import Endpoint, headers_for
 from sa_atp.switches.control import routes
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.pipeline import Pipeline
-
-LANES = 64
-FAULTS = LinkSettings(rate_mbps=1000.0, loss=0.01, duplicate=0.02, reorder=0.05)
 
 
 @pytest.fixture(scope="module")
 def pipeline() -> Pipeline:
     program = PEER.program(LANES)
     return Pipeline.from_file(program.json_path, cache=cache_folder())
-
-
-def world_of(
-    pipeline: Pipeline, workers: int, seed: int = 1, *, slots: int = 16, links: LinkSettings = FAULTS
-) -> PeerWorld:
-    return PeerWorld(PEER, pipeline, seed=seed, lanes=LANES, slots=slots, timeout_us=1000, links=[links] * workers)
-
-
-def summed(world: PeerWorld, parts: list[Values]) -> list[Values]:
-    """What each worker gets."""
-    futures = [worker.all_reduce(part) for worker, part in zip(world.workers, parts, strict=True)]
-    assert world.clock.run(lambda: all(f.done() for f in futures), world.clock.now_us + 50_000_000)
-    return [future.result() for future in futures]
 
 
 def parts_of(rng: np.random.Generator, workers: int, size: int) -> list[Values]:
@@ -49,7 +33,7 @@ def parts_of(rng: np.random.Generator, workers: int, size: int) -> list[Values]:
     seed=st.integers(0, 2**32), workers=st.integers(1, 8), sizes=st.lists(st.integers(0, 4000), min_size=1, max_size=4)
 )
 def test_sums_are_those_of_the_reference(pipeline: Pipeline, seed: int, workers: int, sizes: list[int]) -> None:
-    world = world_of(pipeline, workers, seed)
+    world = world_of(PEER, pipeline, workers, seed)
     for size in sizes:
         parts = parts_of(np.random.default_rng(seed), workers, size)
         right = reference(parts, LANES)
@@ -61,7 +45,7 @@ def test_sums_are_those_of_the_reference(pipeline: Pipeline, seed: int, workers:
 
 def test_a_lost_result_comes_from_the_shadow_copy(pipeline: Pipeline) -> None:
     """The others go on with the other version of the slots meanwhile."""
-    world = world_of(pipeline, 3, links=LinkSettings())
+    world = world_of(PEER, pipeline, 3, links=LinkSettings())
     parts = parts_of(np.random.default_rng(1), 3, 40 * LANES)
     down = world.links_of[world.job.seats[1].ip][1]
     world.clock.at(100, lambda: setattr(down, "up", False))
@@ -72,7 +56,7 @@ def test_a_lost_result_comes_from_the_shadow_copy(pipeline: Pipeline) -> None:
 
 
 def test_a_packet_that_was_delayed_for_two_rounds_is_not_added(pipeline: Pipeline) -> None:
-    world = world_of(pipeline, 2, slots=1, links=LinkSettings())
+    world = world_of(PEER, pipeline, 2, slots=1, links=LinkSettings())
     parts = parts_of(np.random.default_rng(2), 2, 20 * LANES)
     uplink = world.links_of[world.job.seats[0].ip][0]
     sent: list[bytes] = []
@@ -93,7 +77,7 @@ def test_a_packet_that_was_delayed_for_two_rounds_is_not_added(pipeline: Pipelin
     ids=["job", "worker", "no worker", "slot", "no slot"],
 )
 def test_packets_of_nobody_change_nothing(pipeline: Pipeline, at: int, value: int) -> None:
-    world = world_of(pipeline, 2, links=LinkSettings())
+    world = world_of(PEER, pipeline, 2, links=LinkSettings())
     seat = world.job.seats[0]
     uplink = world.links_of[seat.ip][0]
     parts = parts_of(np.random.default_rng(3), 2, 8 * LANES)
@@ -108,7 +92,7 @@ def test_packets_of_nobody_change_nothing(pipeline: Pipeline, at: int, value: in
 
 def test_other_packets_are_forwarded_by_address(pipeline: Pipeline) -> None:
     """So that hosts behind such a switch reach one another."""
-    one, other = world_of(pipeline, 2).job.seats
+    one, other = world_of(PEER, pipeline, 2).job.seats
     routes.add(LocalWriter(pipeline), other.ip, other.switch_port)
     ends = [Endpoint(seat.mac, (seat.ip, 5000)) for seat in (one, other)]
     frame = np.concatenate([headers_for(*ends, 4), np.arange(4, dtype=np.uint8)]).tobytes()
@@ -116,7 +100,7 @@ def test_other_packets_are_forwarded_by_address(pipeline: Pipeline) -> None:
 
 
 def test_values_that_cannot_be_summed(pipeline: Pipeline) -> None:
-    world = world_of(pipeline, 2)
+    world = world_of(PEER, pipeline, 2)
     with pytest.raises(UserError, match=r"^rank 0: a value is not finite, which SwitchML cannot sum$"):
         world.workers[0].all_reduce(np.array([1, np.inf], np.float32))
 
@@ -124,11 +108,11 @@ def test_values_that_cannot_be_summed(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize(("workers", "slots", "said"), [(33, 1, "33 workers: "), (2, 513, "513 slots: ")])
 def test_jobs_that_do_not_fit(pipeline: Pipeline, workers: int, slots: int, said: str) -> None:
     with pytest.raises(UserError, match=f"^{said}SwitchML's program has"):
-        world_of(pipeline, workers, slots=slots)
+        world_of(PEER, pipeline, workers, slots=slots)
 
 
 def test_a_silent_worker_ends_the_sum(pipeline: Pipeline) -> None:
-    world = world_of(pipeline, 2, links=LinkSettings())
+    world = world_of(PEER, pipeline, 2, links=LinkSettings())
     future = world.workers[0].all_reduce(np.ones(10, np.float32))
     world.clock.run(future.done, 100_000_000)
     assert str(future.exception()) == "rank 0: no result in 60 s"

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sa_atp.lab.peers import switchml
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak import run as soak_run
 from sa_atp.lab.soak import world as soak_world
@@ -66,6 +67,14 @@ def test_what_a_transcript_says_of_packets() -> None:
     said = "\n".join(transcript.lines())
     for words in ("from 10.0.0.1", "to 10.0.0.3", "up from leaf 1", "lost", "damaged", "DATA ", "RESULT ", "bits=0x"):
         assert words in said
+
+
+def test_a_job_of_switchml_is_summed_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, with_peer = (run_scene(small(peer=peer)) for peer in (False, True))
+    assert with_peer.sums == plain.sums + 3 * 2
+    monkeypatch.setattr(switchml, "reference", lambda parts, lanes: np.sum(parts, axis=0) + 1)
+    found = broken(small(peer=True))
+    assert (found.what, found.detail) == ("switchml sum", "sum 0: wrong at rank 0, 1 and 2")
 
 
 def test_a_rank_that_leaves_while_cut_off_counts_as_lost() -> None:
