@@ -30,7 +30,9 @@ NEW_LINE = "\n"
 LONGEST = 30000  # bytes of a file that is shown
 CONTENTS = {
     "Begin": ["docs/first-hour", "docs/coming-from", "docs/glossary"],
-    "Use": ["docs/cli", "docs/python", "docs/pytorch", "docs/watching", "docs/reference", "docs/policies"],
+    "Use": [
+        "docs/cli", "docs/python", "docs/pytorch", "docs/watching", "docs/reference", "docs/policies", "docs/own-program",
+    ],
     "Results": ["docs/artifact", "docs/reproduce", "docs/map", "docs/help-table", "docs/help-rules"],
     "How it works": [
         "ARCHITECTURE", "docs/one-packet", "docs/protocol", "docs/deviations", "docs/embedded-target", "docs/simulator",
