@@ -183,44 +183,43 @@ def panel(axes: "Axes", quantity: Quantity, plan: Plan, numbers: dict[str, Any])
     """Draws a quantity over the values of the key, a line for each policy with its 95 % intervals."""
     points = numbers["points"]
     places, labels, is_log = _places([point["value"] for point in points], plan.sweep.key)
-    longest = 0.0
+    measured = [_of(point, policy, quantity) for point in points for policy in plan.run.policies]
+    longest = max((value for each in measured for value in (each["mean"] or 0.0, *(each["ci95"] or ()))), default=0.0)
+    unit = style.time_axis(axes, "y", 1.08 * longest, quantity.title) if quantity.is_time else 1.0
     for policy in plan.run.policies:
         found = [(x, _of(point, policy, quantity)) for x, point in zip(places, points, strict=True)]
         shown = [(x, n["mean"], n["ci95"] or (n["mean"], n["mean"])) for x, n in found if n["mean"] is not None]
         if shown:
-            half = [(high - low) / 2 for _, _, (low, high) in shown]
+            half = [(high - low) / 2 / unit for _, _, (low, high) in shown]
             axes.errorbar(
-                [x for x, _, _ in shown], [mean for _, mean, _ in shown], yerr=half, color=style.policy_colour(policy),
-                label=policy_name(policy), marker="o", capsize=3, elinewidth=1.1,
+                [x for x, _, _ in shown], [mean / unit for _, mean, _ in shown], yerr=half, label=policy_name(policy),
+                color=style.policy_colour(policy), marker="o", capsize=3, elinewidth=1.1,
             )  # fmt: skip
-            longest = max([longest, *(max(mean, high) for _, mean, (_, high) in shown)])
     if quantity.has_bound and plan.straggler.by != "congestion":
-        _bound(axes, places, points, plan.run.policies[0])
+        _bound(axes, places, points, plan.run.policies[0], unit)
     if plan.sweep.key == SEEDS:
-        _means(axes, quantity, numbers["all"])
+        _means(axes, quantity, numbers["all"], unit)
     if is_log:
         axes.set_xscale("log")
         axes.minorticks_off()
     axes.set_xticks(places, labels)
     axes.set_xlabel(f"{name_of(plan.sweep.key)} ({plan.sweep.key})" if plan.sweep.key in KEYS else plan.sweep.key)
-    if quantity.is_time:
-        style.time_axis(axes, "y", 1.08 * longest, quantity.title)
-    else:
+    if not quantity.is_time:
         axes.set_ylabel(quantity.title)
         # intervals of few repetitions may be much larger than the values
         axes.set_ylim(0, 1.05 * quantity.highest if quantity.highest else 1.08 * longest or 1.0)
         axes.grid(axis="y")
 
 
-def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any]) -> None:
-    """Draws the mean over all seeds as a line, and its interval as a band."""
+def _means(axes: "Axes", quantity: Quantity, policies: dict[str, Any], unit: float) -> None:
+    """Draws the mean over all seeds as a line, and its interval as a band. Args: unit: of the axis."""
     for policy, found in policies.items():
         shown = found["quantities"][quantity.title]
         if shown["mean"] is not None:
-            axes.axhline(shown["mean"], color=style.policy_colour(policy), lw=1.0, ls=":")
+            axes.axhline(shown["mean"] / unit, color=style.policy_colour(policy), lw=1.0, ls=":")
         if shown["ci95"]:
             low, high = shown["ci95"]
-            axes.axhspan(low, high, color=style.policy_colour(policy), alpha=0.15, lw=0)
+            axes.axhspan(low / unit, high / unit, color=style.policy_colour(policy), alpha=0.15, lw=0)
 
 
 def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any]:
@@ -228,10 +227,10 @@ def _of(point: dict[str, Any], policy: str, quantity: Quantity) -> dict[str, Any
     return dict(point["policies"].get(policy, {}).get("quantities", {}).get(quantity.title, nothing))
 
 
-def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str) -> None:
-    """Draws the fluid bound: all work over all speed, without communication."""
+def _bound(axes: "Axes", places: list[float], points: Sequence[dict[str, Any]], policy: str, unit: float) -> None:
+    """Draws the fluid bound: all work over all speed, without communication. Args: unit: of the axis, in seconds."""
     bounds = [point["policies"].get(policy, {}).get("fluid_bound_s") for point in points]
-    shown = [(x, bound) for x, bound in zip(places, bounds, strict=True) if bound]
+    shown = [(x, bound / unit) for x, bound in zip(places, bounds, strict=True) if bound]
     if shown:
         axes.plot(*zip(*shown, strict=True), color=style.BOUND_COLOUR, lw=1.2, ls="--", label=BOUND_LABEL)
 

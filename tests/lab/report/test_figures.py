@@ -30,6 +30,7 @@ WITHOUT = {
     "no losses": {"timeline", "training", "loss"}, "no evaluations": {"training"},
     **{name: {kind.stem for kind in FIGURES} for name in ("nothing", "empty runs")},
 }  # fmt: skip
+UNITS_S = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 SMALL = Style(width_in=2.0, height_in=1.5, font_size=12.0, line_width=1.0, dpi=50)
 
 
@@ -37,25 +38,31 @@ def axes_of(name: str, result: RunResult, look: Style = SCREEN) -> Any:
     return figures.draw(result, figures.find(name), look).axes[0]
 
 
+def unit_s(label: str) -> float:
+    """The unit of an axis, as its label says."""
+    return UNITS_S[label.rpartition("(")[2].rstrip(")")]
+
+
 def labels(axes: Any) -> list[str]:
     return [text.get_text() for text in axes.get_yticklabels()]
 
 
-def bars(axes: Any, key: str) -> list[tuple[float, float, float]]:
-    """(row, start, width) of each bar with a label of the legend."""
+def bars(axes: Any, key: str) -> list[tuple[float, float]]:
+    """(start, width) in seconds of each bar with a label of the legend."""
     found = [c for c in axes.containers if c.get_label() == key]
-    return [(bar.get_y() + bar.get_height() / 2, bar.get_x(), bar.get_width()) for each in found for bar in each]
+    unit = unit_s(axes.get_xlabel())
+    return [(unit * bar.get_x(), unit * bar.get_width()) for each in found for bar in each]
 
 
 def spans(axes: Any, colour: str) -> list[tuple[float, float, float]]:
-    """(row, start, end) of each part of a broken bar of a colour, to the microsecond."""
+    """(row, start, end) in seconds of each part of a broken bar of a colour, to the microsecond."""
     from matplotlib.colors import to_rgba
 
-    found = []
+    found, unit = [], unit_s(axes.get_xlabel())
     for each in axes.collections:
         if len(each.get_facecolor()) and tuple(each.get_facecolor()[0]) == to_rgba(colour):
             boxes = [path.get_extents() for path in each.get_paths()]
-            found += [(round((b.y0 + b.y1) / 2, 3), round(b.x0, 6), round(b.x1, 6)) for b in boxes]
+            found += [(round((b.y0 + b.y1) / 2, 3), round(unit * b.x0, 6), round(unit * b.x1, 6)) for b in boxes]
     return sorted(found)
 
 
@@ -134,12 +141,13 @@ def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> N
 def test_iteration_time_shows_means_steps_and_bounds(name: str) -> None:
     result = CASES[name]()
     axes, found = axes_of("iteration_time", result), stats.policies(result)
-    assert [bar.get_width() for bar in axes.patches] == pytest.approx([each.mean_s for each in found])
+    unit = unit_s(axes.get_xlabel())
+    assert [unit * bar.get_width() for bar in axes.patches] == pytest.approx([each.mean_s for each in found])
     dots = [each.get_offsets()[:, 0] for each in axes.collections if len(each.get_offsets()) > 1]
     for shown, each in zip(dots, found, strict=True):
-        assert sorted(shown) == pytest.approx(sorted(each.pooled_s))
+        assert sorted(unit * shown) == pytest.approx(sorted(each.pooled_s))
     drawn = {
-        round(x, 9)
+        round(unit * x, 9)
         for each in axes.collections
         if hasattr(each, "get_segments")
         for s in each.get_segments()
@@ -151,10 +159,11 @@ def test_iteration_time_shows_means_steps_and_bounds(name: str) -> None:
 @pytest.mark.parametrize("name", ["demo", "random straggler", "repetitions", "late worker"])
 def test_over_steps_shows_the_time_of_each_step(name: str) -> None:
     result = CASES[name]()
-    for line, each in zip(axes_of("over_steps", result).lines, stats.policies(result), strict=True):
+    axes = axes_of("over_steps", result)
+    for line, each in zip(axes.lines, stats.policies(result), strict=True):
         took = np.mean([np.diff([0.0, *stats.step_ends_s(run).values()]) for run in each.runs], axis=0)
         assert list(line.get_xdata()) == list(stats.step_ends_s(each.runs[0]))
-        assert list(line.get_ydata()) == pytest.approx(list(took))
+        assert unit_s(axes.get_ylabel()) * line.get_ydata() == pytest.approx(took)
 
 
 def test_over_steps_shades_the_steps_in_which_a_worker_was_slow() -> None:
@@ -184,9 +193,9 @@ def test_who_did_what_adds_up_to_each_workers_step() -> None:
     axes = axes_of("who_did_what", result)
     found = [each.seconds for policy in stats.policies(result) for each in policy.workers()]
     for kind in ("compute", "help", "send", "wait"):
-        drawn = [width for _, _, width in bars(axes, style.ACTIVITY_LABELS[kind])]
+        drawn = [width for _, width in bars(axes, style.ACTIVITY_LABELS[kind])]
         assert drawn == pytest.approx([seconds[kind] for seconds in found])
-    ends = [start + width for _, start, width in bars(axes, style.ACTIVITY_LABELS["wait"])]
+    ends = [start + width for start, width in bars(axes, style.ACTIVITY_LABELS["wait"])]
     assert ends == pytest.approx([sum(seconds.values()) for seconds in found])
 
 
@@ -272,14 +281,16 @@ def test_the_timeline_shows_gaps_between_steps() -> None:
 def test_curves_of_training_end_where_runs_end(name: str) -> None:
     result = CASES[name]()
     for figure, value in (("training", "accuracy"), ("loss", "loss")):
-        lines = [line for line in axes_of(figure, result).lines if len(line.get_xdata()) > 2]
+        axes = axes_of(figure, result)
+        unit, scale = unit_s(axes.get_xlabel()), 100 if "(%)" in axes.get_ylabel() else 1
+        lines = [line for line in axes.lines if len(line.get_xdata()) > 2]
         ordered = [run for each in stats.policies(result) for run in each.runs]
         for line, run in zip(
             [each for each in lines if each.get_marker() == "o" and each.get_markevery()], ordered, strict=True
         ):
-            assert list(line.get_xdata()) == [each.time_s for each in run.evaluations]
-            assert list(line.get_ydata()) == [getattr(each, value) for each in run.evaluations]
-            assert axes_of(figure, result).get_xlim()[1] >= run.evaluations[-1].time_s
+            assert unit * line.get_xdata() == pytest.approx([each.time_s for each in run.evaluations])
+            assert line.get_ydata() == pytest.approx([scale * getattr(each, value) for each in run.evaluations])
+            assert unit * axes.get_xlim()[1] >= run.evaluations[-1].time_s
 
 
 def test_every_activity_has_its_own_colour_and_so_has_every_policy() -> None:

@@ -37,6 +37,8 @@ def timeline(result: RunResult, axes: "Axes") -> float:
     if not runs:
         raise NothingToDrawError("no intervals were recorded")
     first, end_s = window(result)
+    unit_s = style.time_axis(axes, "x", end_s, f"time since step {first} began")
+    axes.grid(visible=False)
     small = style.is_small(axes)
     labels: list[str] = []
     bold: set[int] = set()
@@ -58,11 +60,10 @@ def timeline(result: RunResult, axes: "Axes") -> float:
             spans = _within([(each.start_us / 1e6, (each.end_us - each.start_us) / 1e6)], origin_s, end_s)
             key = CANCELLED if "cancelled" in each.label else each.kind
             bars[key][row_of[each.worker]] += spans
-        _steps(axes, {step: at - origin_s for step, at in begins.items()}, (heading, len(labels) - 1), end_s)
-    _draw(axes, bars, end_s)
+        places = {step: (at - origin_s) / unit_s for step, at in begins.items()}
+        _steps(axes, places, (heading, len(labels) - 1), end_s / unit_s)
+    _draw(axes, bars, end_s, unit_s)
     style.label_rows(axes, labels, bold)
-    style.time_axis(axes, "x", end_s, f"time since step {first} began")
-    axes.grid(visible=False)
     return ROW_IN * len(labels)
 
 
@@ -137,8 +138,8 @@ def _within(spans: Spans, origin_s: float, end_s: float) -> Spans:
     return [(start, end - start) for start, end in cut if end > start]
 
 
-def _draw(axes: "Axes", bars: Mapping[str, Mapping[int, Spans]], end_s: float) -> None:
-    """Draws bars by label of the legend and row; bands behind stragglers."""
+def _draw(axes: "Axes", bars: Mapping[str, Mapping[int, Spans]], end_s: float, unit_s: float) -> None:
+    """Draws bars by label of the legend and row; bands behind stragglers. Args: unit_s: of the axis."""
     for key, colour in COLOURS.items():
         label: str | None = style.ACTIVITY_LABELS.get(key, key)
         for row, spans in sorted(bars[key].items()):
@@ -148,7 +149,7 @@ def _draw(axes: "Axes", bars: Mapping[str, Mapping[int, Spans]], end_s: float) -
             is_work = key not in ("wait", "between", "straggler")
             gaps = is_work and sum(length for _, length in spans) / len(spans) > GAPS_FROM * end_s
             axes.broken_barh(
-                spans,
+                [(start / unit_s, length / unit_s) for start, length in spans],
                 (row - 0.5, 1.0) if is_band else (row - 0.31, 0.62),
                 facecolor=colour,
                 edgecolor="white" if gaps else "none",
@@ -160,14 +161,17 @@ def _draw(axes: "Axes", bars: Mapping[str, Mapping[int, Spans]], end_s: float) -
             label = None
 
 
-def _steps(axes: "Axes", begins_s: Mapping[int, float], rows: tuple[int, int], end_s: float) -> None:
-    """Draws lines where steps begin, with their numbers in the row of the heading as far as there is room."""
-    free_s = 0.0
-    for step, at in begins_s.items():
-        if not 0 <= at < 0.985 * end_s:
+def _steps(axes: "Axes", begins: Mapping[int, float], rows: tuple[int, int], end: float) -> None:
+    """Draws lines where steps begin, with their numbers in the row of the heading as far as there is room.
+
+    Args: begins, end: in the unit of the axis.
+    """
+    free = 0.0
+    for step, at in begins.items():
+        if not 0 <= at < 0.985 * end:
             continue
         axes.vlines(at, rows[0] + 0.4, rows[1] + 0.5, color=style.INK, lw=0.8)
-        if at >= free_s:
+        if at >= free:
             place = (at, rows[0] + 0.4)
             axes.annotate(str(step), place, (1, 1), textcoords="offset points", size="small", color=style.FAINT)
-            free_s = at + APART * end_s
+            free = at + APART * end

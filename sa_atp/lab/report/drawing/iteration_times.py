@@ -29,13 +29,15 @@ def iteration_time(result: RunResult, axes: "Axes") -> float:
     if not shown:
         raise NothingToDrawError("no iterations were recorded")
     base = stats.baseline(result, shown)
+    longest_s = max(float(each.pooled_s.max()) for each in shown)
+    unit_s = style.time_axis(axes, "x", 1.05 * longest_s, "iteration time: mean, and each step")
     axes.barh(
-        np.arange(len(shown)) - 0.2, [each.mean_s or 0.0 for each in shown], height=0.4,
+        np.arange(len(shown)) - 0.2, [(each.mean_s or 0.0) / unit_s for each in shown], height=0.4,
         color=[style.policy_colour(each.policy) for each in shown],
     )  # fmt: skip
     for y, each in enumerate(shown):
-        mean_bar(axes, y - 0.2, each, "" if base is None or each is base else _against(result, base, each))
-        times = np.sort(each.pooled_s)
+        mean_bar(axes, y - 0.2, each, "" if base is None or each is base else _against(result, base, each), unit_s)
+        times = np.sort(each.pooled_s) / unit_s
         if len(times) > MOST_POINTS:  # evenly spaced quantiles, which keep the shape and both ends
             times = times[np.linspace(0, len(times) - 1, MOST_POINTS).round().astype(int)]
         # a fixed, evenly spread sequence: the same run gives the same picture
@@ -47,24 +49,27 @@ def iteration_time(result: RunResult, axes: "Axes") -> float:
         values = join(list(dict.fromkeys(map(duration, bounds.values()))))
         label = "fluid bound" if len(bounds) > 1 and len(values) > 20 else f"fluid bound {values}"
         low, high = (np.array(list(bounds)) + half for half in (-0.5, 0.5))
-        axes.vlines(list(bounds.values()), low, high, color=style.BOUND_COLOUR, linestyle="--", label=label)
+        axes.vlines(
+            np.array(list(bounds.values())) / unit_s, low, high, color=style.BOUND_COLOUR, linestyle="--", label=label
+        )
     names = [policy_name(each.policy) + (" (baseline)" if each is base and len(shown) > 1 else "") for each in shown]
     style.label_rows(axes, names, set())
-    longest_s = max(float(each.pooled_s.max()) for each in shown)
-    style.time_axis(axes, "x", 1.05 * longest_s, "iteration time: mean, and each step")
     return ROW_IN * len(shown)
 
 
-def mean_bar(axes: "Axes", y: float, policy: PolicyStats, note: str) -> None:
-    """Writes a policy's mean iteration time behind its bar, and draws its interval. Args: note: stands behind the mean."""
+def mean_bar(axes: "Axes", y: float, policy: PolicyStats, note: str, unit_s: float) -> None:
+    """Writes a policy's mean iteration time behind its bar, and draws its interval.
+
+    Args: note: stands behind the mean; unit_s: of the axis, in seconds.
+    """
     mean = policy.mean_s or 0.0
     low, high = policy.mean_interval_s or (mean, mean)
     if high > low:
         # if all repetitions are equal, as in simulations, rounding may make this negative
-        error = [[max(0.0, mean - low)], [max(0.0, high - mean)]]
-        axes.errorbar(mean, y, xerr=error, color=style.INK, capsize=2, lw=1.0)
+        error = np.maximum(0.0, [[mean - low], [high - mean]]) / unit_s
+        axes.errorbar(mean / unit_s, y, xerr=error, color=style.INK, capsize=2, lw=1.0)
     text = f"{duration(mean)}, {note}" if note else duration(mean)
-    axes.annotate(text, (high, y), (4, 0), textcoords="offset points", va="center")
+    axes.annotate(text, (high / unit_s, y), (4, 0), textcoords="offset points", va="center")
 
 
 def _against(result: RunResult, base: PolicyStats, other: PolicyStats) -> str:
@@ -80,14 +85,15 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
     if not shown:
         raise NothingToDrawError("no iterations were recorded")
-    longest_s = 0.0
-    for n, each in enumerate(shown):
-        steps, rows = stats.times_by_step(each)
+    times = [stats.times_by_step(each) for each in shown]
+    longest_s = max(float(np.nanmax(rows)) for _, rows in times)
+    unit_s = style.time_axis(axes, "y", 1.08 * longest_s, "iteration time")
+    for n, (each, (steps, rows_s)) in enumerate(zip(shown, times, strict=True)):
+        rows = rows_s / unit_s
         axes.plot(steps, np.nanmean(rows, axis=0), **style.policy_line(each.policy, n))
         if len(rows) > 1:
             low, high = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
             axes.fill_between(steps, low, high, color=style.policy_colour(each.policy), alpha=0.2, lw=0)
-        longest_s = max(longest_s, float(np.nanmax(rows)))
     slow = stragglers.slow_in_steps(result, shown[0].runs)
     label: str | None = f"straggler: {_names(set().union(*slow.values()))}"
     for first, last in stragglers.spells(slow):
@@ -96,7 +102,6 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
     axes.set_xlabel("step")
     axes.locator_params(axis="x", integer=True)
     axes.margins(x=0)
-    style.time_axis(axes, "y", 1.08 * longest_s, "iteration time")
     return OVER_STEPS_IN
 
 

@@ -25,20 +25,20 @@ def draw(found: Mapping[str, Sequence[tuple[str, PolicyStats]]]) -> "Figure":
     def draw_on(axes: "Axes") -> float:
         labels: list[str] = []
         bold: set[int] = set()
-        longest_s = 0.0
+        measured = [each for of in found.values() for _, each in of if each.mean_s is not None]
+        if not measured:
+            raise NothingToDrawError("no iterations were recorded")
+        longest_s = max(time for each in measured for time in (each.mean_s or 0.0, *(each.mean_interval_s or ())))
+        unit_s = style.time_axis(axes, "x", 1.05 * longest_s, "mean iteration time")
         for policy, of in found.items():
             bold.add(len(labels))
             labels.append(policy_name(policy))
             for name, each in of:
                 if each.mean_s is not None:
-                    axes.barh(len(labels), each.mean_s, height=0.62, color=style.policy_colour(policy))
-                    mean_bar(axes, len(labels), each, "")
-                    longest_s = max([longest_s, each.mean_s, *(each.mean_interval_s or ())])
+                    axes.barh(len(labels), each.mean_s / unit_s, height=0.62, color=style.policy_colour(policy))
+                    mean_bar(axes, len(labels), each, "", unit_s)
                 labels.append(name)
-        if not axes.patches:
-            raise NothingToDrawError("no iterations were recorded")
         style.label_rows(axes, labels, bold)
-        style.time_axis(axes, "x", 1.05 * longest_s, "mean iteration time")
         return ROW_IN * len(labels)
 
     return style.drawn(draw_on, lambda: "Mean iteration time of each policy in each run")

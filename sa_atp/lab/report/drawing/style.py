@@ -217,13 +217,15 @@ def is_small(axes: "Axes") -> bool:
     return bool(axes.get_window_extent().width < SMALL_IN * axes.figure.dpi)
 
 
-def time_axis(axes: "Axes", which: Literal["x", "y"], longest_s: float, title: str) -> None:
-    """Labels an axis of seconds in the unit that fits its end, and lets it begin at zero."""
-    scale, unit = axis_unit(longest_s)
-    axes.set(**{f"{which}lim": (0, longest_s or 1.0), f"{which}label": f"{title} ({unit})"})
-    axis = axes.xaxis if which == "x" else axes.yaxis
-    axis.set_major_formatter(lambda value, _: f"{value / scale:g}")
+def time_axis(axes: "Axes", which: Literal["x", "y"], longest_s: float, title: str) -> float:
+    """Labels an axis of times with the unit that fits its end, and lets it begin at zero.
+
+    Returns: the unit in seconds. Times are drawn as multiples of it, so that they are what the label says at every scale.
+    """
+    unit_s, unit = axis_unit(longest_s)
+    axes.set(**{f"{which}lim": (0, longest_s / unit_s or 1.0), f"{which}label": f"{title} ({unit})"})
     axes.grid(axis=which)
+    return unit_s
 
 
 def label_rows(axes: "Axes", labels: list[str], bold: set[int]) -> None:

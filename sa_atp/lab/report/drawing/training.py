@@ -12,27 +12,26 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEIGHT_IN = 3.2
+SINCE = "time since the first step began"
 
 
 def accuracy(result: RunResult, axes: "Axes") -> float:
     """Draws accuracy on held-out samples over time, a line for each repetition, the target, and when it was reached."""
-    last_s = 0.0
+    times_s = [each.time_s for run in result.runs for each in run.evaluations]
+    if not times_s:
+        raise NothingToDrawError("nothing was evaluated on held-out samples")
+    unit_s = style.time_axis(axes, "x", 1.02 * max(times_s), SINCE)
     target = result.plan.run.target_accuracy
     for n, policy in enumerate(stats.policies(result)):
         line = style.policy_line(policy.policy, n)
-        reached = list(policy.reached_s(target).values())
-        axes.plot(reached, [target] * len(reached), "o", color=line["color"], mec="white", mew=0.5, zorder=5)
+        reached = [time_s / unit_s for time_s in policy.reached_s(target).values()]
+        axes.plot(reached, [100 * target] * len(reached), "o", color=line["color"], mec="white", mew=0.5, zorder=5)
         for run in policy.runs:
             points = sorted(run.evaluations, key=lambda each: each.step)
-            _line(axes, [(each.time_s, each.accuracy) for each in points], line)
-            last_s = max([last_s, *(each.time_s for each in points)])
-    if not any(run.evaluations for run in result.runs):
-        raise NothingToDrawError("nothing was evaluated on held-out samples")
-    axes.axhline(target, color=style.BOUND_COLOUR, ls="--", lw=1.0, label=f"target {percent(target)}")
-    axes.set_ylabel("held-out accuracy")
+            _line(axes, [(each.time_s / unit_s, 100 * each.accuracy) for each in points], line)
+    axes.axhline(100 * target, color=style.BOUND_COLOUR, ls="--", lw=1.0, label=f"target {percent(target)}")
+    axes.set_ylabel("held-out accuracy (%)")
     axes.grid(axis="y")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    style.time_axis(axes, "x", 1.02 * last_s, "time since the first step began")
     return HEIGHT_IN
 
 
@@ -49,17 +48,16 @@ def loss(result: RunResult, axes: "Axes") -> float:
     """Draws loss on held-out samples over time, a line for each repetition; training loss if nothing was evaluated."""
     is_held_out = any(run.evaluations for run in result.runs)
     points_of = _held_out_loss if is_held_out else training_loss
-    last_s = 0.0
+    times_s = [time_s for run in result.runs for time_s, _ in points_of(run)]
+    if not times_s:
+        raise NothingToDrawError("neither evaluations nor losses were recorded")
+    unit_s = style.time_axis(axes, "x", 1.02 * max(times_s), SINCE)
     for n, policy in enumerate(stats.policies(result)):
         for points in map(points_of, policy.runs):
-            _line(axes, points, style.policy_line(policy.policy, n))
-            last_s = max([last_s, *(time for time, _ in points)])
-    if not axes.lines:
-        raise NothingToDrawError("neither evaluations nor losses were recorded")
+            _line(axes, [(time_s / unit_s, loss) for time_s, loss in points], style.policy_line(policy.policy, n))
     axes.set_ylabel(loss_title(result).lower())
     axes.grid(axis="y")
     axes.set_ylim(bottom=0)
-    style.time_axis(axes, "x", 1.02 * last_s, "time since the first step began")
     return HEIGHT_IN
 
 

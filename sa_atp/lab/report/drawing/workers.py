@@ -8,7 +8,7 @@ from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import WorkerShare
-from sa_atp.lab.report.text import axis_unit, digits, policy_name
+from sa_atp.lab.report.text import digits, policy_name
 from sa_atp.lab.runs.records import RunResult
 
 if TYPE_CHECKING:
@@ -44,30 +44,29 @@ def who_did_what(result: RunResult, axes: "Axes") -> float:
     if not shares:
         raise NothingToDrawError("no iterations were recorded")
     rows = list(shares)
-    ends_s = np.zeros(len(rows))
+    ends = np.zeros(len(rows))
     longest_s = max(sum(worker.seconds.values()) for worker in shares.values())
-    scale, unit = axis_unit(longest_s)
+    unit_s = style.time_axis(axes, "x", longest_s, "mean time per step")
     for kind in stats.ACTIVITIES:
-        seconds = np.array([worker.seconds[kind] for worker in shares.values()])
-        if not seconds.any():
+        times = np.array([worker.seconds[kind] for worker in shares.values()]) / unit_s
+        if not times.any():
             continue
         bars = axes.barh(
             rows,
-            seconds,
-            left=ends_s,
+            times,
+            left=ends,
             height=0.62,
             color=style.ACTIVITY_COLOURS[kind],
             label=style.ACTIVITY_LABELS[kind],
         )
         if not small:
-            texts = [_short(s / scale, unit) if s > ROOM_FOR_TEXT * longest_s else "" for s in seconds]
+            texts = [_short(time) if time * unit_s > ROOM_FOR_TEXT * longest_s else "" for time in times]
             ink = "white" if kind in ("compute", "send") else style.INK
             axes.bar_label(bars, texts, label_type="center", color=ink, size="small")
-        ends_s += seconds
+        ends += times
     for row in slow:
         axes.axhspan(row - 0.5, row + 0.5, color=style.SLOW_COLOUR, lw=0, zorder=0, label="straggler")
     style.label_rows(axes, labels, bold)
-    style.time_axis(axes, "x", longest_s, "mean time per step")
     if not small:
         right = axes.secondary_yaxis("right")
         differ = len({round(worker.samples) for worker in shares.values()}) > 1
@@ -85,6 +84,6 @@ def _micro_batches(worker: WorkerShare, differ: bool) -> str:
     return text + (f", {worker.unused:.1f} unused" if worker.unused else "")
 
 
-def _short(value: float, unit: str) -> str:
-    """A label within a bar, without tenths of a millisecond."""
-    return f"{value:.0f}" if value >= 9.95 and unit != "s" else digits(value, 3 if value >= 9.95 else 2)
+def _short(value: float) -> str:
+    """A label within a bar: tenths of small numbers alone."""
+    return f"{value:.0f}" if value >= 9.95 else digits(value, 2)
