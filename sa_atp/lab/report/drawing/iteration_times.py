@@ -90,10 +90,10 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
     unit_s = style.time_axis(axes, "y", 1.08 * longest_s, "iteration time")
     for n, (each, (steps, rows_s)) in enumerate(zip(shown, times, strict=True)):
         rows = rows_s / unit_s
-        axes.plot(steps, np.nanmean(rows, axis=0), **style.policy_line(each.policy, n))
+        axes.plot(steps, np.nanmean(rows, axis=0), drawstyle="steps-mid", **style.policy_line(each.policy, n))
         if len(rows) > 1:
             low, high = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
-            axes.fill_between(steps, low, high, color=style.policy_colour(each.policy), alpha=0.2, lw=0)
+            axes.fill_between(steps, low, high, color=style.policy_colour(each.policy), alpha=0.2, lw=0, step="mid")
     slow = stragglers.slow_in_steps(result, shown[0].runs)
     label: str | None = f"straggler: {_names(set().union(*slow.values()))}"
     for first, last in stragglers.spells(slow):

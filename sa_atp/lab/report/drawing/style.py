@@ -193,7 +193,11 @@ def _add_legend(made: "Figure") -> None:
             layout.execute(made)  # only now the Axes are where they will be
     room = made.bbox.width - first.get_window_extent().x0
     for columns in range(len(keys), 0, -1):
-        legend = first.legend(keys.values(), keys.keys(), loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+        # Matplotlib fills columns; these are read by rows, in the order in which things were drawn
+        ordered = [label for column in range(columns) for label in list(keys)[column::columns]]
+        legend = first.legend(
+            [keys[label] for label in ordered], ordered, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns
+        )
         if legend.get_window_extent().width <= room:
             return
 
