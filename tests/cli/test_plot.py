@@ -12,7 +12,7 @@ from sa_atp.lab import report
 from sa_atp.lab.report.drawing.figures import FIGURES
 
 pytestmark = pytest.mark.needs("matplotlib")
-NAMES = [Path(kind.name).stem for kind in FIGURES]
+NAMES = [kind.name for kind in FIGURES]
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +42,13 @@ def test_a_figure_for_a_paper(folder: Path, tmp_path: Path, capsys: pytest.Captu
     assert (tmp_path / "over_steps.png").read_bytes()[16:24] == struct.pack(">II", 500, 350)
     assert main(["plot", str(folder), "over_steps", "--no-title", "--format", "svg", *where]) == 0
     assert "Time of each iteration" not in (tmp_path / "over_steps.svg").read_text(encoding="utf-8")
+
+
+def test_the_help_names_all_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plot", "--help"])
+    said = capsys.readouterr().out.split()
+    assert all(name in said for name in NAMES)
 
 
 def test_a_figure_that_there_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,9 @@ def add(subparsers: Any) -> None:
         "is.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `sa-atp run --out DIR` has written")
-    parser.add_argument("names", nargs="*", metavar="FIGURE", help="only these, as iteration_time over_steps")
+    parser.add_argument("names", nargs="*", metavar="FIGURE",
+                        help="only these: iteration_time (means), over_steps (the time of each step), who_did_what (each "
+                        "worker's mean time), timeline (a few steps), training (accuracy over time), loss")  # fmt: skip
     parser.add_argument("--paper", action="store_true",
                         help="for a column of a paper: 3.3x2.4 inches, small text, no title, as PDF")  # fmt: skip
     parser.add_argument("--size", type=_size, metavar="WIDTH[xHEIGHT]",

@@ -67,7 +67,7 @@ class Result:
     @property
     def figures(self) -> Mapping[str, str]:
         """The figures that a report may have: name and caption."""
-        return {kind.stem: kind.caption for kind in figures.FIGURES}
+        return {kind.name: kind.caption for kind in figures.FIGURES}
 
     def figure(self, name: str, *, paper: bool = False) -> "Figure":
         """Draws a figure of the report, as a matplotlib figure that can be shown, changed (`figure.axes[0]`), and saved.

@@ -78,7 +78,7 @@ def write_report(
             return written + draw(result, folder, summary)
         except MissingPartError as missing:
             tell(str(missing))
-            left_out = {kind.name: f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
+            left_out = {f"{kind.name}.png": f"matplotlib is not installed: {INSTALL}" for kind in figures.FIGURES}
             with contextlib.suppress(MissingPartError):
                 written.append(files.write_text(folder / "report.html", html.render(result, (), left_out, summary)))
     return written

@@ -28,7 +28,7 @@ pytest.importorskip("matplotlib")
 WITHOUT = {
     "no intervals": {"timeline"}, "small": {"timeline"}, "repetitions are alike": {"timeline"},
     "no losses": {"timeline", "training", "loss"}, "no evaluations": {"training"},
-    **{name: {kind.stem for kind in FIGURES} for name in ("nothing", "empty runs")},
+    **{name: {kind.name for kind in FIGURES} for name in ("nothing", "empty runs")},
 }  # fmt: skip
 UNITS_S = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 SMALL = Style(width_in=2.0, height_in=1.5, font_size=12.0, line_width=1.0, dpi=50)
@@ -74,7 +74,7 @@ def shaded(axes: Any) -> list[tuple[float, float]]:
 def test_every_run_has_its_figures(name: str) -> None:
     result = CASES[name]()
     for kind in FIGURES:
-        if kind.stem in WITHOUT.get(name, set()):
+        if kind.name in WITHOUT.get(name, set()):
             with pytest.raises(NothingToDrawError):
                 figures.draw(result, kind)
         else:
@@ -127,7 +127,7 @@ def test_many_steps_stay_a_small_picture(tmp_path: Path) -> None:
 def test_a_figure_that_can_no_longer_be_drawn_does_not_stay(tmp_path: Path) -> None:
     (tmp_path / "timeline.png").write_bytes(b"old")
     report.draw(CASES["no intervals"](), tmp_path)
-    assert {path.name for path in tmp_path.glob("*.png")} == {kind.name for kind in FIGURES} - {"timeline.png"}
+    assert {path.name for path in tmp_path.glob("*.png")} == {f"{kind.name}.png" for kind in FIGURES} - {"timeline.png"}
     page = (tmp_path / "report.html").read_text()
     assert "timeline.png is not drawn: no intervals were recorded" in page
     for svg in re.findall('data:image/svg.xml;base64,([^"]+)', page):  # text stays text

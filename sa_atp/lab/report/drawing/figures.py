@@ -28,11 +28,6 @@ class FigureKind:
     """The quantity, and its number; of a run that has the data."""
     caption: str
 
-    @property
-    def stem(self) -> str:
-        """The name without the file's suffix."""
-        return Path(self.name).stem
-
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -68,7 +63,7 @@ def write(
     """
     written, left_out = [], {}
     for kind in kinds:
-        path = folder / f"{kind.stem}.{suffix}"
+        path = folder / f"{kind.name}.{suffix}"
         try:
             made = draw(result, kind, style_)
             written.append(Drawn(style.save(made, path), kind.caption, made))
@@ -80,7 +75,7 @@ def write(
 def find(name: str) -> FigureKind:
     """The kind of figure with a name, with or without suffix. Raises: UserError."""
     stem = Path(name).stem.replace("-", "_")
-    known = {kind.stem: kind for kind in FIGURES}
+    known = {kind.name: kind for kind in FIGURES}
     if stem not in known:
         raise UserError(f"figure {name!r}: {one_of(stem, known, str)}")
     return known[stem]
@@ -88,7 +83,7 @@ def find(name: str) -> FigureKind:
 
 FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
-        "iteration_time.png",
+        "iteration_time",
         iteration_times.iteration_time,
         findings.iteration_time,
         "Mean time of an iteration under each policy, and below it the time of each step. The fluid bound is the time "
@@ -96,7 +91,7 @@ FIGURES: tuple[FigureKind, ...] = (
         "no policy comes near it.",
     ),
     FigureKind(
-        "over_steps.png",
+        "over_steps",
         iteration_times.over_steps,
         iteration_times.over_steps_title,
         "Time of each iteration over the number of the step, with the warm-up. Shaded: steps in which a worker's device "
@@ -104,14 +99,14 @@ FIGURES: tuple[FigureKind, ...] = (
         "repetitions.",
     ),
     FigureKind(
-        "who_did_what.png",
+        "who_did_what",
         workers.who_did_what,
         findings.who_did_what,
         "Where each worker's time goes in an average step, and how many micro-batches it contributes."
         " Unused ones were computed in vain: another worker contributed them first, or the sum was already complete.",
     ),
     FigureKind(
-        "timeline.png",
+        "timeline",
         gantt.timeline,
         gantt.timeline_title,
         "A few consecutive steps of each policy on the same time axis; thin lines are the beginnings of steps. "
@@ -119,14 +114,14 @@ FIGURES: tuple[FigureKind, ...] = (
         "last. Where a row is empty, the run is over. timeline.json has all steps, for Perfetto (ui.perfetto.dev).",
     ),
     FigureKind(
-        "training.png",
+        "training",
         training.accuracy,
         training.accuracy_title,
         "Accuracy on held-out samples over time; dots on the target are where a policy reached it. Each line ends where "
         "its run ends.",
     ),
     FigureKind(
-        "loss.png",
+        "loss",
         training.loss,
         training.loss_title,
         "Loss over time: on held-out samples if they were evaluated, else of training.",
