@@ -20,12 +20,11 @@ def add(subparsers: Any) -> None:
         "plot",
         help="redraw the figures of a finished run",
         description="Draws the figures and report.html of a finished run again, from the data in its folder, and prints "
-        "their paths. With names of figures or any option it draws figures for use elsewhere, and leaves the report as it "
-        "is.",
+        "their paths. With names of figures or any option it draws figures for use elsewhere; the report stays as it is.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR", help="what `sa-atp run --out DIR` has written")
     parser.add_argument("names", nargs="*", metavar="FIGURE",
-                        help="only these: iteration_time (means), over_steps (the time of each step), who_did_what (each "
+                        help="only these: iteration_time (means), over_steps (time of each step), who_did_what (each "
                         "worker's mean time), timeline (a few steps), training (accuracy over time), loss")  # fmt: skip
     parser.add_argument("--paper", action="store_true",
                         help="for a column of a paper: 3.3x2.4 inches, small text, no title, as PDF")  # fmt: skip
