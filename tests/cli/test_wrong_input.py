@@ -117,7 +117,7 @@ TRAINS = pytest.mark.needs("torch", "sklearn")
         (["bench", "switch", "--packets", "0"], "--packets 0: expected at least 1"),
         (["bench", "switch", "--cores", "5"], "--cores 5: expected 1 to 4"),
         (["reproduce", "--only", "nothing"],
-         "--only nothing: expected one of sa-atp, falcon, boa, boa-thesis, trio-ml"),
+         "--only nothing: expected one of sa-atp, falcon, boa, boa-thesis, trio-ml, protocols"),
         (["reproduce", "--seeds", "0"], "--seeds 0: expected 1 to 100"),
         (["reproduce", "--seed", "-1"], "--seed -1: expected 0 to"),
         (["reproduce", "--steps", "3"], "--steps 3: expected at least 4"),

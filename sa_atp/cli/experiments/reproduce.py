@@ -14,10 +14,11 @@ def add(subparsers: Any) -> None:
         "reproduce",
         help="the papers' headline results beside ours, on one page",
         description="Runs plans for each headline result in virtual time, and writes one page: the paper's number, ours, "
-        "the settings, and the spread over seeds. Exit status 1: a sum was wrong.",
+        "the settings, and the spread over seeds; and SwitchML's protocol beside this project's. Exit status 1: a sum was "
+        "wrong.",
     )
     parser.add_argument(
-        "--only", metavar="NAME", help="one headline: sa-atp, falcon, boa, boa-thesis or trio-ml (default: all)"
+        "--only", metavar="NAME", help="one part: sa-atp, falcon, boa, boa-thesis, trio-ml or protocols (default: all)"
     )
     parser.add_argument("--out", type=Path, default=Path("runs/reproduce"), metavar="DIR",
                         help="folder for the page (default: %(default)s)")  # fmt: skip
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.basics import terminal
     from sa_atp.lab.experiments.progress import TerminalProgress
     from sa_atp.lab.reproduce import page as reproduce_page
-    from sa_atp.lab.reproduce import reproduce
+    from sa_atp.lab.reproduce import protocols, reproduce
 
     asked = reproduce.wanted(options.only, options.seed, options.seeds, options.steps)
     try:
@@ -53,10 +54,15 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({**numbers, "folder": str(options.out)}))
     else:
-        terminal.print_table(terminal.console(), reproduce_page.table(numbers))
-        print(f"Page:     {written[0]}")
-        print(f"Numbers:  {written[1]}")
-        print(f"Figure:   {written[2]}")
+        console = terminal.console()
+        if numbers["headlines"]:
+            terminal.print_table(console, reproduce_page.table(numbers))
+        if "protocols" in numbers:
+            terminal.print_table(console, protocols.table(numbers["protocols"]))
+        for what, path in zip(
+            ("Page:", "Numbers:", "Figure:"), written, strict=False
+        ):  # --only protocols has no figure
+            print(f"{what:<10}{path}")
     if numbers["sums_wrong"]:
         print(f"sa-atp: {plural(numbers['sums_wrong'], 'sum was', 'sums were')} wrong", file=sys.stderr)
         return 1

@@ -30,6 +30,7 @@ from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.protocol.packets.spec import LANE_BUILDS, UDP_PORT
 from sa_atp.protocol.server.server_events import ServerSettings
 from sa_atp.switches import artefacts
+from sa_atp.switches.artefacts import CompiledProgram
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 OURS = "sa-atp"
@@ -49,6 +50,8 @@ class LossRequest:
     seed: int
     against: tuple[str, ...] = ()
     """Other protocols to measure beside ours."""
+    slots: int | None = None
+    """Slots of the job; None: each protocol's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +121,31 @@ def run(options: argparse.Namespace) -> int:
 
 def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
+    found = programs(request)
+    return [row for protocol in found for row in measure_protocol(request, protocol, found[protocol], losses)]
+
+
+def programs(request: LossRequest) -> dict[str, CompiledProgram]:
+    """The switch programs of our protocol and the others, by name. Raises: UserError: there is none with so many lanes."""
+    peers = policies.peers()
+    return {OURS: artefacts.program(request.lanes)} | {n: peers[n].program(request.lanes) for n in request.against}
+
+
+def measure_protocol(
+    request: LossRequest, protocol: str, program: CompiledProgram, losses: Sequence[float]
+) -> list[LossRow]:
+    """Raises: SaAtpError."""
     rows: list[LossRow] = []
-    programs = {OURS: artefacts.program(request.lanes)}
-    programs |= {name: policies.peers()[name].program(request.lanes) for name in request.against}
-    for protocol, program in programs.items():
-        pipeline = Pipeline.from_file(program.json_path, cache=cache_folder())
-        with waiting("compiling the switch program, or loading it from the cache"):
-            pipeline.compile()
-        lossless_mbps: float | None = None
-        for loss in losses:
-            print(f"sa-atp: {protocol}, loss {loss:g}", file=sys.stderr, flush=True)
-            row = _measure_one(request, protocol, loss, pipeline, lossless_mbps)
-            rows.append(row)
-            if loss == 0:
-                lossless_mbps = row.goodput_mbps
+    pipeline = Pipeline.from_file(program.json_path, cache=cache_folder())
+    with waiting("compiling the switch program, or loading it from the cache"):
+        pipeline.compile()
+    lossless_mbps: float | None = None
+    for loss in losses:
+        print(f"sa-atp: {protocol}, loss {loss:g}", file=sys.stderr, flush=True)
+        row = _measure_one(request, protocol, loss, pipeline, lossless_mbps)
+        rows.append(row)
+        if loss == 0:
+            lossless_mbps = row.goodput_mbps
     return rows
 
 
@@ -198,7 +212,7 @@ class _Cluster(ABC):
 
 class _Ours(_Cluster):
     def __init__(self, request: LossRequest, pipeline: Pipeline, links: LinkSettings) -> None:
-        settings = ServerSettings(lanes=request.lanes, slots=SLOTS)
+        settings = ServerSettings(lanes=request.lanes, slots=request.slots or SLOTS)
         world = World(seed=request.seed, pipelines=[pipeline], links=links, settings=settings)
         self.clock = world.clock
         self.payload_share = payload_share(request.lanes)
@@ -241,13 +255,14 @@ class _Theirs(_Cluster):
         self.peer = policies.peers()[protocol]
         self.lanes = request.lanes
         self.payload_share = 4 * request.lanes / (HEADERS_BYTES + self.peer.packet_bytes(request.lanes))  # as ours
+        slots = request.slots or self.peer.slots
         self.world = PeerWorld(
             self.peer,
             pipeline,
             seed=request.seed,
             lanes=request.lanes,
-            slots=self.peer.slots,
-            timeout_us=self.peer.timeout_us(self.peer.slots, request.lanes, request.link_mbps),
+            slots=slots,
+            timeout_us=self.peer.timeout_us(slots, request.lanes, request.link_mbps),
             links=[links] * request.workers,
         )
         self.clock = self.world.clock

@@ -18,7 +18,8 @@ from sa_atp.lab.backends import runner
 from sa_atp.lab.report.drawing import style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.reproduce import page as reproduce_page
-from sa_atp.lab.reproduce.points import Found, find, policies_of, settings_of
+from sa_atp.lab.reproduce import protocols
+from sa_atp.lab.reproduce.points import Compute, Found, find, policies_of, settings_of
 from sa_atp.lab.reproduce.settings import Headline, headlines
 from sa_atp.lab.runs import run_folder
 from sa_atp.lab.runs.points import Kept, Point
@@ -42,6 +43,8 @@ class Wanted:
     seeds: int = SEEDS
     steps: int | None = None
     """Steps of each run; None: those of its setting."""
+    protocols: bool = True
+    """Whether SwitchML's protocol is measured beside ours."""
 
     @property
     def counted(self) -> list[int]:
@@ -51,16 +54,17 @@ class Wanted:
 def wanted(only: str | None, seed: int, seeds: int, steps: int | None) -> Wanted:
     """Raises: UserError."""
     known = headlines()
-    chosen = tuple(each for each in known if only in (None, each.name))
-    if not chosen:
-        raise UserError(f"--only {only}: {one_of(only, [each.name for each in known], str)}")
+    names = [*(each.name for each in known), protocols.NAME]
+    if only not in (None, *names):
+        raise UserError(f"--only {only}: {one_of(only, names, str)}")
     if not 0 <= seed <= 2**30:
         raise UserError(f"--seed {seed}: expected 0 to {2**30}")
     if not 1 <= seeds <= MOST_SEEDS:
         raise UserError(f"--seeds {seeds}: expected 1 to {MOST_SEEDS}")
     if steps is not None and steps < LEAST_STEPS:
         raise UserError(f"--steps {steps}: expected at least {LEAST_STEPS}")
-    return Wanted(chosen, seed, seeds, steps)
+    chosen = tuple(each for each in known if only in (None, each.name))
+    return Wanted(chosen, seed, seeds, steps, only in (None, protocols.NAME))
 
 
 def run(
@@ -76,17 +80,22 @@ def run(
     for headline in asked.headlines:
         for setting in settings_of(headline):
             runner.check(setting.plan(policies_of(headline, setting), asked.seed, asked.steps), "reproduce")
+    names = [*(headline.name for headline in asked.headlines), *[protocols.NAME] * asked.protocols]
     with run_folder.claimed(folder, SPACE_BYTES):
         kept = Kept(folder / POINTS, stamp())
-        found = {}
-        for number, headline in enumerate(asked.headlines, 1):
-            at = f"{headline.name} ({number} of {len(asked.headlines)})"
 
-            def compute(points: Sequence[Point], at: str = at) -> dict[str, Any]:
-                return dict(_computed(kept, points, at, progress, jobs, scheduler))
+        def computing(name: str) -> Compute:
+            at = f"{name} ({names.index(name) + 1} of {len(names)})"
+            return lambda points: dict(_computed(kept, points, at, progress, jobs, scheduler))
 
-            found[headline.name] = find(headline, asked.counted, asked.seed, asked.steps, compute)
-        return write(asked, found, folder)
+        found = {
+            headline.name: find(headline, asked.counted, asked.seed, asked.steps, computing(headline.name))
+            for headline in asked.headlines
+        }
+        beside = None
+        if asked.protocols:
+            beside = protocols.find(asked.seed, asked.counted, asked.steps, computing(protocols.NAME))
+        return write(asked, found, beside, folder)
 
 
 def _computed(
@@ -107,14 +116,24 @@ def stamp() -> str:
     return ", ".join([str(commit_of(SOURCES)), *versions])
 
 
-def write(asked: Wanted, found: dict[str, list[list[Found]]], folder: Path) -> tuple[dict[str, Any], list[Path]]:
-    """Writes page, numbers and figure. Raises: UserError, MissingPartError."""
+def write(
+    asked: Wanted, found: dict[str, list[list[Found]]], beside: dict[str, Any] | None, folder: Path
+) -> tuple[dict[str, Any], list[Path]]:
+    """Writes page, numbers, and the figure of the headlines. Raises: UserError, MissingPartError."""
     from sa_atp.lab.reproduce import figure as reproduce_figure
 
     numbers = reproduce_page.numbers(asked.headlines, found, asked.seed, asked.counted, asked.steps)
-    page = reproduce_page.page(asked.headlines, found, asked.seed, asked.counted, asked.steps, FIGURE)
-    return numbers, [
-        write_text(folder / PAGE, page),
+    parts = []
+    if asked.headlines:
+        parts.append(reproduce_page.page(asked.headlines, found, asked.seed, asked.counted, asked.steps, FIGURE))
+    if beside:
+        numbers["protocols"] = beside
+        numbers["sums_wrong"] += protocols.sums_wrong(beside)
+        parts.append(protocols.section(beside))
+    written = [
+        write_text(folder / PAGE, "\n".join(parts)),
         write_text(folder / NUMBERS, reproduce_page.as_text(numbers)),
-        reproduce_figure.draw(asked.headlines, found, folder / FIGURE),
     ]
+    if asked.headlines:
+        written.append(reproduce_figure.draw(asked.headlines, found, folder / FIGURE))
+    return numbers, written

@@ -11,7 +11,7 @@ from helpers.plans import Said
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab.reproduce import page as reproduce_page
-from sa_atp.lab.reproduce import reproduce
+from sa_atp.lab.reproduce import protocols, reproduce
 from sa_atp.lab.reproduce.points import (
     DIVERGED,
     Found,
@@ -49,6 +49,45 @@ def test_the_committed_numbers_are_those_of_this_version() -> None:
     for policy, numbers in found.items():
         assert said["runs"][0][policy]["helped"] == numbers["helped"]
         assert said["runs"][0][policy]["iteration_s"] == pytest.approx(numbers["iteration_s"], abs=1e-6)
+
+
+def test_the_committed_table_of_protocols_is_that_of_this_version() -> None:
+    """Where this fails: sa-atp reproduce --out docs, as above."""
+    said = json.loads((DOCS / reproduce.NUMBERS).read_text())
+    beside = said["protocols"]
+    assert (DOCS / reproduce.PAGE).read_text().endswith("\n\n" + protocols.section(beside))
+    slots = beside["memory"]["switchml"]["slots"]
+    assert beside["memory"] == protocols.memory(slots)
+    assert beside["memory"]["switchml"]["versions_of_a_slot"] == 2
+    assert protocols.sums_wrong(beside) == said["sums_wrong"] == 0
+    setting, there = protocols.settings(slots)[0], beside["stragglers"][0]
+    found = measure({"plan": setting.plan(["switchml"], said["seeds"][0]).as_dict(), "where": "here"})["switchml"]
+    assert there["name"] == setting.name
+    assert there["switchml"]["iteration_s"][0] == pytest.approx(found["iteration_s"], abs=1e-6)
+
+
+@pytest.mark.needs("matplotlib")
+def test_protocols_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page without headlines and figure, with the window that was best with the tuning seed."""
+    first = protocols.settings(8)[:1]
+    monkeypatch.setattr(protocols, "settings", lambda slots: first)
+    monkeypatch.setattr(protocols, "REQUEST", dataclasses.replace(protocols.REQUEST, bytes=50_000))
+    monkeypatch.setattr(protocols, "LOSSES", (0.0,))
+    monkeypatch.setattr(protocols, "WINDOWS", (8, 128))
+    asked = reproduce.wanted("protocols", seed=1, seeds=1, steps=4)
+    numbers, written = reproduce.run(asked, tmp_path, Said())
+    assert [path.name for path in written] == [reproduce.PAGE, reproduce.NUMBERS]
+    assert numbers == json.loads(written[1].read_text())
+    beside = numbers["protocols"]
+    assert written[0].read_text() == protocols.section(beside)
+    assert (numbers["headlines"], numbers["sums_wrong"]) == ([], 0)
+    tuned = beside["tuning"]["goodput_mbps"]
+    assert tuned["8"] > tuned["128"], "a window of 128 packets is empty: a tensor has 49"
+    assert beside["memory"]["switchml"]["slots"] == 8
+    slow = beside["stragglers"][0]
+    times = {policy: slow[policy]["iteration_s"][0] for policy in protocols.POLICIES}
+    assert times["sa-atp"] < 0.5 * times["atp"]
+    assert times["switchml"] == pytest.approx(times["atp"], rel=0.05)
 
 
 def measured(
