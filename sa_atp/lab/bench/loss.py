@@ -262,7 +262,7 @@ class _Theirs(_Cluster):
             seed=request.seed,
             lanes=request.lanes,
             slots=slots,
-            timeout_us=self.peer.timeout_us(slots, request.lanes, request.link_mbps),
+            timeout_us=self.peer.timeout_us(slots, request.lanes, request.link_mbps, request.delay_us),
             links=[links] * request.workers,
         )
         self.clock = self.world.clock

@@ -127,9 +127,13 @@ class Peer(ABC):
         """The size of a packet with values on the wire, with what Ethernet puts around a frame."""
         return WIRE_OVERHEAD_BYTES + HEADERS_BYTES + self.packet_bytes(lanes)
 
-    def timeout_us(self, slots: int, lanes: int, link_mbps: float) -> int:
-        """The time-out if none is said: twice what a window takes to leave, and at least a millisecond."""
-        return max(1000, round(2 * slots * 8 * self.wire_bytes(lanes) / link_mbps))
+    def timeout_us(self, slots: int, lanes: int, link_mbps: float, delay_us: int = 0) -> int:
+        """The time-out if none is said: twice what a window takes to leave and to come back, and at least a millisecond.
+
+        Args: delay_us: of a link, one way.
+        """
+        window_us = slots * 8 * self.wire_bytes(lanes) / link_mbps
+        return max(1000, round(2 * (window_us + 2 * delay_us)))
 
     @abstractmethod
     def transport(self, rank: int, job: PeerJob) -> Transport:

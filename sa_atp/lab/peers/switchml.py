@@ -79,6 +79,8 @@ class SwitchMlTransport:
         self._blocks = np.full(slots, -1, np.int64)  # whose values are under way; below 0: only an exponent is
         self._awaits = np.zeros(slots, np.bool_)
         self._to_send = np.zeros(slots, np.bool_)
+        self._places = np.zeros(slots, np.int64)  # in the queue of those to send
+        self._queued = 0  # how often a slot has been put there
         self._due_us = np.zeros(slots, np.int64)  # when what was sent is late
         self._late = 0  # how often something was late since a result came
         self._packets = np.zeros((slots, HEADER_BYTES + 4 * job.lanes), np.uint8)
@@ -116,11 +118,19 @@ class SwitchMlTransport:
         more = coming < len(self._exponents)
         head[more, 6] = self._exponents[coming[more]]
         self._packets[slots] = np.hstack([head, rows.view(np.uint8)])
-        self._awaits[slots] = self._to_send[slots] = True
+        self._awaits[slots] = True
+        self._queue(slots)
         self.sent += len(slots)
+
+    def _queue(self, slots: Numbers) -> None:
+        """Packets leave in the order in which they were ready: else some slots are done before others get a turn."""
+        self._to_send[slots] = True
+        self._places[slots] = self._queued + np.arange(len(slots))
+        self._queued += len(slots)
 
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         slots = np.flatnonzero(self._to_send)
+        slots = slots[np.argsort(self._places[slots])]
         if budget_bytes is not None:
             slots = slots[: max(0, budget_bytes) // self._packets.shape[1]]
         if not len(slots):
@@ -140,8 +150,9 @@ class SwitchMlTransport:
         slots = _number(rows, 2)
         rows, slots = rows[slots < self._job.slots], slots[slots < self._job.slots]
         is_next: Mask = self._awaits[slots] & (_number(rows, 4) == self._rounds[slots] & 0xFFFF) & (rows[:, 0] == JOB)
-        slots, first = np.unique(slots[is_next], return_index=True)
-        rows = rows[is_next][first]
+        slots, rows = slots[is_next], rows[is_next]
+        first = np.sort(np.unique(slots, return_index=True)[1])
+        slots, rows = slots[first], rows[first]
         if not len(slots):
             return
         blocks = self._blocks[slots]
@@ -165,10 +176,10 @@ class SwitchMlTransport:
         return int(self._due_us[waiting].min())
 
     def handle_timer(self, now_us: int) -> None:
-        late = self._awaits & ~self._to_send & (self._due_us <= now_us)
-        self._to_send |= late
-        self._late += bool(late.any())
-        self.retransmitted += int(late.sum())
+        late = np.flatnonzero(self._awaits & ~self._to_send & (self._due_us <= now_us))
+        self._queue(late)
+        self._late += bool(len(late))
+        self.retransmitted += len(late)
         if now_us - self._last_us > GIVE_UP_US:
             self.error = TransportError(f"rank {self._rank}: no result in {GIVE_UP_US / 1e6:.0f} s")
             self._awaits[:] = self._to_send[:] = False

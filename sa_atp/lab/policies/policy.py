@@ -42,6 +42,8 @@ class TopologyTable(Protocol):
     @property
     def link_mbps(self) -> float: ...
     @property
+    def delay_us(self) -> int: ...
+    @property
     def worker_mbps(self) -> tuple[float, ...]: ...
     @property
     def workers(self) -> int: ...
@@ -232,7 +234,7 @@ class PeerPolicy(Policy):
         slowest_mbps = min([plan.topology.link_mbps, *plan.topology.worker_mbps])
         if plan.straggler.by == "congestion":
             slowest_mbps /= plan.straggler.slowdown
-        return self.peer.timeout_us(self.slots(plan), self.lanes(plan), slowest_mbps)
+        return self.peer.timeout_us(self.slots(plan), self.lanes(plan), slowest_mbps, plan.topology.delay_us)
 
 
 class ParameterPolicy(Policy):

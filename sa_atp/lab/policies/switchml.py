@@ -15,7 +15,7 @@ class SwitchMlPlan:
     """Packets that a worker has under way: the window, which is fixed."""
     timeout_us: int = setting(0, between=(0, 60_000_000))
     """Microseconds without a result after which a worker sends a packet again; 0: twice what a window takes on the slowest
-    link, and at least 1000."""
+    link with its delay there and back, and at least 1000."""
 
 
 class SwitchMl(PeerPolicy):

@@ -7,6 +7,7 @@ import pytest
 from helpers.plans import policies_of, small_plan
 
 from sa_atp.basics.errors import UserError
+from sa_atp.lab import policies
 from sa_atp.lab.backends import local, simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import with_lanes
@@ -30,6 +31,21 @@ def test_faults_of_the_network_delay_it() -> None:
     found, _ = policies_of(plan, "job.model_scale=0.001")
     clean, _ = policies_of(small_plan(**BOTH), "job.model_scale=0.001")
     assert found["switchml"]["iteration_time_s"]["mean"] > clean["switchml"]["iteration_time_s"]["mean"]
+
+
+def test_its_time_out_is_twice_a_window_with_the_way_there_and_back() -> None:
+    plans = [plan_files.parse(small_plan(**BOTH), "here", [f"topology.delay_us={delay}"]) for delay in (1000, 51_000)]
+    near, far = (policies.peer_policy("switchml").timeout_us(plan) for plan in plans)
+    assert far - near == 2 * 2 * 50_000
+
+
+def test_slots_take_turns_so_that_a_delay_is_waited_for_once() -> None:
+    """As long as the window is what a link carries in a round trip, or more."""
+    keys = ("job.model_scale=0.0026", "switch.lanes=256", "switchml.slots=64", "topology.link_mbps=25")
+    plan = small_plan(run={"policies": ["switchml"]})
+    near, far = (policies_of(plan, *keys, f"topology.delay_us={delay}")[0] for delay in (0, 5000))
+    mean_s = [found["switchml"]["iteration_time_s"]["mean"] for found in (near, far)]
+    assert mean_s[1] - mean_s[0] == pytest.approx(2 * 0.005, rel=0.5)
 
 
 def test_a_slow_link_and_congestion() -> None:
