@@ -48,6 +48,8 @@ NOT_RUN = {
     ("docs/map.md", "sa-atp map map --x severity=1"): "minutes",
     ("docs/map.md", "sa-atp map map --x workers"): "minutes",
     ("docs/map.md", "sa-atp map map --x severity=0.25"): "minutes",
+    ("docs/map.md", "sa-atp map switchml --x loss"): "minutes",
+    ("docs/map.md", "sa-atp map switchml --x slots"): "minutes",
     ("docs/own-program.md", "cd examples"): "p4c",
     ("docs/pytorch.md", "pip install -e"): "set-up",
     ("docs/pytorch.md", "from sa_atp.ddp import"): "fragment",

@@ -201,6 +201,12 @@ def _loss(plan: Plan, share: float) -> Overrides:
     return {"network.loss": share}
 
 
+def _slots(plan: Plan, count: float) -> Overrides:
+    """Another number of slots of the switch, for this project's protocol and for SwitchML's, if it runs."""
+    theirs = {"switchml.slots": count} if "switchml" in plan.run.policies else {}
+    return {"switch.slots": count} | theirs
+
+
 SEVERITIES = {
     "pause": "severity: length of a pause, in iterations",
     "random-pause": "severity: mean length of a pause, in iterations",
@@ -213,4 +219,5 @@ NAMED = {
     "static": _Named("share of the slowness that is static", _static, (0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1), 3),
     "loss": _Named("packets lost by each link", _loss, (0, 0.0001, 0.0003, 0.001, 0.003, 0.01, 0.02, 0.05), 4),
     "compute-to-send": _Named("computing time over sending time", _compute_to_send, (0.25, 0.5, 1, 2, 4, 8, 16, 32), 5),
+    "slots": _Named("slots of the switch", _slots, (4, 8, 16, 32, 64, 128, 256, 512), 6),
 }

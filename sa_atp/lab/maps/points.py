@@ -58,7 +58,8 @@ class Wanted:
             if axis.name not in NAMED:
                 effective = [plan for _, _, plan in plans if not why_unused(plan, axis.name)]
                 check_axis(effective[0] if effective else plans[0][2], axis.name, self.prepared.path)
-        network = "flows" if all(plan.network.is_perfect for _, _, plan in plans) else "packets"
+        on_packets = any(plan.sim.network == "packets" or not plan.network.is_perfect for _, _, plan in plans)
+        network = "packets" if on_packets else "flows"
         found = {}
         for x, y, plan in plans:
             for policy in plan.run.policies:

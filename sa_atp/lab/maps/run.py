@@ -94,8 +94,8 @@ def run(
 ) -> Map:
     """Draws a map: which policy is the shortest at each point of two axes of a plan, by how much, and how clearly.
 
-    All points run in virtual time, on flows (docs/flow-model.md), or on packets if links lose some anywhere on the map. If
-    the folder `out` has some of the runs already, only the others are run.
+    All points run in virtual time, on flows (docs/flow-model.md), or on packets if links lose some anywhere on the map, or
+    the plan's sim.network is "packets". If the folder `out` has some of the runs already, only the others are run.
 
     Args:
         plan, overrides, policies, out, scheduler: as for `experiment.run`; the first policy is the baseline.

@@ -96,6 +96,7 @@ KEYS = {
     "switch.slots": "slots of the switch",
     "switch.slots_per_job": "slots of each job",
     "network.loss": "packets lost by each link",
+    "topology.delay_us": "one-way delay of each link in us",
     "job.micro_batches": "micro-batches of a shard",
     "job.jobs": "jobs at once",
 }

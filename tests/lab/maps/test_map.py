@@ -1,6 +1,7 @@
 """Maps: axes, which policy is the shortest, the same bytes again, sentences and pictures."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +78,25 @@ def test_workers_bring_their_lists_with_them() -> None:
     assert parse("workers=1,5", "x").changed(plan, 1, "plan").straggler.workers == (0,)
 
 
-def test_a_map_with_loss_is_of_packets_everywhere() -> None:
-    def networks(x: str) -> set[str]:
-        tasks = wanted(RANDOM, x, "severity=1,2").tasks()
-        return {point.arguments["plan"]["sim"]["network"] for point in tasks.values()}
+def test_slots_are_those_of_both_protocols() -> None:
+    axis = parse("slots=16,32", "x")
+    found = axis.changed(Plan(run=RunPlan(policies=("atp", "switchml"))), 16, "plan")
+    assert (found.switch.slots, found.settings_of("switchml").slots) == (16, 16)
+    assert axis.changed(RANDOM, 16, "plan").switch.slots == 16, "nothing is said to SwitchML, which does not run"
 
-    assert networks("loss=0,0.01") == {"packets"}
-    assert networks("help.grade=steal,clone") == {"flows"}
+
+@pytest.mark.parametrize(
+    ("network", "x", "runs_on"),
+    [
+        ("auto", "loss=0,0.01", "packets"),
+        ("auto", "help.grade=steal,clone", "flows"),
+        ("packets", "help.grade=steal,clone", "packets"),
+    ],
+)
+def test_a_map_is_of_one_network(network: str, x: str, runs_on: str) -> None:
+    """With loss anywhere, or as its plan says, all of it is of packets."""
+    tasks = wanted(replace(RANDOM, sim=SimPlan(network=network)), x, "severity=1,2").tasks()
+    assert {point.arguments["plan"]["sim"]["network"] for point in tasks.values()} == {runs_on}
 
 
 # --- who wins ---------------------------------------------------------------------------------------------------------
