@@ -22,6 +22,7 @@ from sa_atp.basics.words import join, meant
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, WIDE_BUILDS
 
 NAME = "sa_atp"
+CHECKOUT_S = 30.0  # in which files that belong together may be written
 _PACKAGE = Path(__file__).resolve().parents[1]
 # a wheel carries a copy; an editable install stands beside the sources
 _PLACES = (_PACKAGE / "_data" / "p4src" / "compiled", _PACKAGE.parent / "p4src" / "compiled")
@@ -235,6 +236,8 @@ def check_age(folder: Path) -> None:
     Raises: UserError: it is not, and SA_ATP_STRICT is set.
     """
     changed = _changed_since(folder.resolve())
+    if newer := _source_beside(folder.resolve()):
+        _say_once(f"{folder}: {newer} has changed since this was compiled, and this is what runs: compile it again")
     if changed is None:
         return
     text = (
@@ -252,6 +255,13 @@ def _changed_since(folder: Path) -> str | None:
     if files := changed_files(folder):
         return f"{join(files)} {'has' if len(files) == 1 else 'have'}"
     return "p4src has" if _has_sources_as_then(folder) is False else None
+
+
+@lru_cache
+def _source_beside(folder: Path) -> str | None:
+    """The name of a P4 source beside the folder of a compiled program that is newer by more than a checkout takes."""
+    compiled_at = max((path.stat().st_mtime for path in folder.glob("*.json")), default=0.0)
+    return next((p.name for p in folder.parent.glob("*.p4") if p.stat().st_mtime > compiled_at + CHECKOUT_S), None)
 
 
 @lru_cache

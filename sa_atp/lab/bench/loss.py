@@ -122,7 +122,9 @@ def run(options: argparse.Namespace) -> int:
 def measure(request: LossRequest, losses: Sequence[float]) -> list[LossRow]:
     """Raises: SaAtpError."""
     found = programs(request)
-    return [row for protocol in found for row in measure_protocol(request, protocol, found[protocol], losses)]
+    # the others first: a mistake in one's own program is heard at once
+    rows = {name: measure_protocol(request, name, found[name], losses) for name in (*request.against, OURS)}
+    return [row for name in found for row in rows[name]]
 
 
 def programs(request: LossRequest) -> dict[str, CompiledProgram]:

@@ -256,9 +256,11 @@ def _from_file(path: Path) -> ModuleType:
 
 def _add(policy: Policy) -> None:
     """Adds a policy. Raises: ValueError: another policy has its name or its colour."""
-    same = [p.name for p in _policies.values() if p.name == policy.name or p.colour == policy.colour]
+    if policy.name in _policies:
+        raise ValueError(f"the policy {policy.name!r} has the name of another one")
+    same = [p.name for p in _policies.values() if p.colour == policy.colour]
     if same:
-        raise ValueError(f"the policy {policy.name!r} has the name or the colour of {join(same)}")
+        raise ValueError(f"the policy {policy.name!r} has the colour of {join(same)}, {policy.colour}")
     _policies[policy.name] = policy
     ordered = sorted(_policies.values(), key=lambda p: (p.place, p.name))
     _policies.clear()

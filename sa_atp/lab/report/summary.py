@@ -80,7 +80,7 @@ def _policy(policy: PolicyStats, plan: Plan) -> dict[str, Any]:
         "repetitions_that_reached_accuracy": len(reached),
         "sums_checked": sum(run.sums_checked for run in policy.runs),
         "sums_wrong": sum(run.sums_wrong for run in policy.runs),
-        "fragments": {**dict.fromkeys(FRAGMENTS, 0 if fragments else None), **fragments},
+        "fragments": {**dict.fromkeys(FRAGMENTS), **fragments},
         "help": {"helped_steps": 0, "micro_batches": 0, **help_},
         "time_share": policy.shares(),
         "workers": [

@@ -37,8 +37,11 @@ def collect(plan: Plan, policy: str, repetition: int, workers: list[dict[str, An
     run.evaluations = [
         Evaluation(step, (ends_us[step] - origin_us) / 1e6, loss, accuracy) for step, loss, accuracy in evaluated
     ]
-    if kind.family is policies.Family.PEERS:  # sums of floats, without fragments to count
+    if kind.family is policies.Family.PEERS:  # sums of floats
         run.sums_checked, run.sums_wrong = check_agreement(workers)
+        if isinstance(kind, policies.PeerPolicy) and kind.peer is not None:
+            counted = ("fragments_sent", "sent"), ("retransmitted", "retransmitted")
+            run.fragments = {name: sum(w["stats"][of] for w in workers) for of, name in counted}
     elif kind.family is policies.Family.SWITCH:
         run.sums_checked, run.sums_wrong = check_sums(workers, _contributions(plan, kind))
         run.fragments = _fragments(workers)

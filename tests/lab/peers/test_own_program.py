@@ -1,5 +1,7 @@
 """The program of examples/own_aggregation: its sums are right, and a run says so if they are not."""
 
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from sa_atp.lab.plans.plan import with_lanes
 from sa_atp.lab.policies import PeerPolicy
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun
+from sa_atp.switches import artefacts
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 FILE = Path(__file__).resolve().parents[3] / "examples/own_aggregation/own_aggregation.py"
@@ -81,6 +84,22 @@ def run_simulated(*overrides: str) -> list[PolicyRun]:
 def test_it_runs_beside_others_in_virtual_time() -> None:
     runs = run_simulated("network.loss=0.01")
     assert {(run.policy, run.sums_checked, run.sums_wrong) for run in runs} == {("atp", 6, 0), ("own", 6, 0)}
+    (counted,) = [run.fragments for run in runs if run.policy == "own"]
+    assert counted["sent"] > 100 > counted["retransmitted"] > 0
+
+
+def test_a_source_that_was_not_compiled_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    shutil.copytree(FILE.parent, tmp_path / "mine")
+    source = tmp_path / "mine" / "own_aggregation.p4"
+    for newer_by_s, said in ((10, ""), (100, "own_aggregation.p4 has changed since this was compiled")):
+        folder = tmp_path / "mine" / "compiled"
+        now_s = (folder / "own_aggregation.json").stat().st_mtime
+        os.utime(source, (now_s + newer_by_s,) * 2)
+        artefacts._source_beside.cache_clear()
+        artefacts.from_folder(folder)
+        found = capfd.readouterr().err
+        assert said in found
+        assert bool(found) == bool(said)
 
 
 def test_a_run_counts_sums_that_are_not_the_reference(own: type[PeerPolicy], monkeypatch: pytest.MonkeyPatch) -> None:
