@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +32,13 @@ BOTH: dict[str, Any] = {"run": {"policies": ["atp", "own"], "steps": 2}, "topolo
 
 
 @pytest.fixture
-def own(monkeypatch: pytest.MonkeyPatch) -> type[PeerPolicy]:
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[PeerPolicy]]:
     """The example's policy, registered as a user would, so that other processes find it."""
     monkeypatch.setenv(policies.OWN, "")  # restored after the test, whatever is registered
     found = type(policies.register(vars(policies._from_file(FILE))["OwnPolicy"]))
     assert issubclass(found, PeerPolicy)
-    return found
+    yield found
+    policies.forget(found.name)
 
 
 @pytest.fixture(scope="module")
