@@ -1,4 +1,4 @@
-"""One synchronous step whose sum is anybody's all-reduce: compute the shard, sum, apply."""
+"""A synchronous step whose sum any all-reduce may make, such as Gloo's: compute the shard, sum, apply."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

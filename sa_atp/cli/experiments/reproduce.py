@@ -59,9 +59,8 @@ def run(options: argparse.Namespace) -> int:
             terminal.print_table(console, reproduce_page.table(numbers))
         if "protocols" in numbers:
             terminal.print_table(console, protocols.table(numbers["protocols"]))
-        for what, path in zip(
-            ("Page:", "Numbers:", "Figure:"), written, strict=False
-        ):  # --only protocols has no figure
+        # --only protocols has no figure
+        for what, path in zip(("Page:", "Numbers:", "Figure:"), written, strict=False):
             print(f"{what:<10}{path}")
     if numbers["sums_wrong"]:
         print(f"sa-atp: {plural(numbers['sums_wrong'], 'sum was', 'sums were')} wrong", file=sys.stderr)

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from sa_atp.basics.arrays import Values
@@ -38,6 +37,7 @@ class _PeerSimulation(PacketRun):
         self.peer = self.policy.peer
         self.lanes = self.policy.lanes(plan)
         self.parts: dict[int, list[Values]] = defaultdict(list)  # by step: what the workers contributed
+        self.hashes: dict[int, int] = {}  # by step
         program = self.peer.program(self.lanes)
         links = link_settings(plan)
         rates = plan.topology.worker_mbps or (links.rate_mbps,) * plan.topology.workers
@@ -55,10 +55,11 @@ class _PeerSimulation(PacketRun):
         self.note_rates()
         self.ranks = [_PeerRank(self, rank, worker, repetition) for rank, worker in enumerate(self.world.workers)]
 
-    @cache  # noqa: B019 (it ends with the run)
     def reference(self, step: int) -> int:
-        """The hash of the right sum of a step."""
-        return of_floats(self.peer.reference(self.parts.pop(step), self.lanes))
+        """Returns the hash of the right sum of a step, to which all workers have contributed."""
+        if step not in self.hashes:
+            self.hashes[step] = of_floats(self.peer.reference(self.parts.pop(step), self.lanes))
+        return self.hashes[step]
 
 
 class _PeerRank(VirtualRank):

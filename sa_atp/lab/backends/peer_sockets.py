@@ -43,5 +43,5 @@ class PeerConnection:
 
 
 def job_of(told: dict[str, Any]) -> PeerJob:
-    """The job that `peer_switch.LocalPeer.new_job` returned, in another process."""
+    """The job that `peer_switch.PeerSwitch.new_job` returned, in another process."""
     return msgspec.convert(told, PeerJob, strict=False)

@@ -1,4 +1,4 @@
-"""The interface of a protocol of one's own: a P4 program, the entries of its tables for a job, and a worker's transport.
+"""The interface of an aggregation protocol: a P4 program, the entries of its tables for a job, and a worker's transport.
 
 A transport uses no socket and no clock: packets and the time are arguments. So the same code runs in virtual time and over
 sockets (docs/own-program.md).

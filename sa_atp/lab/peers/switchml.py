@@ -58,7 +58,7 @@ def reference(parts: Sequence[Values], lanes: int) -> Values:
 
 
 def _blocks(values: Values, lanes: int) -> Values:
-    """A tensor as float32[blocks, lanes], with zeros after its end."""
+    """Cuts a tensor into float32[blocks, lanes], with zeros after its end."""
     padded = np.zeros((max(1, -(-len(values) // lanes)), lanes), np.float32)
     padded.reshape(-1)[: len(values)] = values
     return padded

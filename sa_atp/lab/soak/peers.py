@@ -25,7 +25,7 @@ def run(scene: Scene, pipeline: Pipeline) -> int:
     workers = min(job.ranks, switchml.PEER.most_workers)
     slots = min(scene.slots, switchml.SLOTS)
     links = replace(scene.links, corrupt=0.0)  # frames that Ethernet drops
-    timeout_us = switchml.PEER.timeout_us(slots, LANES, links.rate_mbps) + 4 * links.delay_us
+    timeout_us = switchml.PEER.timeout_us(slots, LANES, links.rate_mbps, links.delay_us)
     world = PeerWorld(
         switchml.PEER,
         pipeline,

@@ -80,10 +80,8 @@ def run(
     """
     layout = check(plan, plan_path)
     runs = []
-    for bare in (
-        False,
-        True,
-    ):  # protocols with a switch program of their own have a network of their own, after the others
+    # protocols with a switch program of their own have a network of their own, after the others
+    for bare in (False, True):
         turns = [
             (repetition, policy) for repetition, policy in plan.run.turns() if (peer_of(policy) is not None) == bare
         ]
