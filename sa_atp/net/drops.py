@@ -42,6 +42,7 @@ def of_ports(ports: Mapping[int, Port]) -> Iterator[Drops]:
         inner = port.port if isinstance(port, ImpairedPort) else port
         if isinstance(port, ImpairedPort):
             yield Drops(where, "impaired", port.lost, "packets lost on the impaired link, as requested")
+            yield Drops(where, "crowded", port.had_no_room, "packets for which the impaired link had no room")
         if isinstance(inner, InterfacePort):
             yield Drops(
                 where,

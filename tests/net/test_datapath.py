@@ -5,7 +5,9 @@ The sources run twice: as plain Python, with operations that look at every index
 every buffer. `python -m tests.net.test_datapath MILLIONS` does the second for longer.
 """
 
+import ast
 import ctypes
+import random
 import sys
 from typing import Any
 
@@ -18,6 +20,7 @@ from sa_atp.basics.folders import cache_folder
 from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.net.sockets import offload
 from sa_atp.net.switch_process.datapath import code, core, state
+from sa_atp.net.switch_process.impair import Impairment, OneWayLink
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, datagram, headers_for, mac_for, wrap
 from sa_atp.protocol.packets.header import HEADER
 from sa_atp.protocol.packets.spec import LANE_BUILDS, Flag
@@ -26,7 +29,7 @@ from sa_atp.switches.control import jobs
 from sa_atp.switches.control.writer import LocalWriter
 from sa_atp.switches.embedded.call_frame import PLACES, CallFrame
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
-from sa_atp.switches.embedded.translate.deparsing import HEAD_BYTES
+from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 from sa_atp.switches.p4runtime.entities import TableEntry, Update, UpdateKind
 
 from .checked import checked_operations
@@ -41,7 +44,16 @@ CPU_PORT = 9
 class Memory:
     """The loop's memory with guards around each array, a pipeline, and the loop's functions."""
 
-    def __init__(self, *, compiled: bool, lanes: int = 64, rows: int = 8, frames: int = 64, packets: int = 256) -> None:
+    def __init__(
+        self,
+        *,
+        compiled: bool,
+        lanes: int = 64,
+        rows: int = 8,
+        frames: int = 64,
+        packets: int = 256,
+        wires: AnyIntegers | None = None,
+    ) -> None:
         self.lanes = lanes
         numbers = [*INTERFACES, *UDP_PORTS]
         kinds = [state.INTERFACE] * len(INTERFACES) + [state.UDP] * len(UDP_PORTS)
@@ -50,6 +62,7 @@ class Memory:
             **state.ports(numbers, [-1] * len(numbers), kinds, [64] * len(numbers), [mine] * len(numbers)),
             **state.arriving(rows, frames),
             **state.leaving(packets, 200_000),
+            **state.crossing(wires, most=100),
         }
         self._guarded: list[np.ndarray] = []
         self.arrays = {place: self._guard(array) for place, array in made.items()}
@@ -104,19 +117,45 @@ class Memory:
 
     def frames(self, rows: int, most_bytes: int = ROW_BYTES) -> list[tuple[int, bytes]]:
         """Port and bytes of each frame in rows, with its head written like by the pipeline."""
-        found, row, done = [], 0, 0
-        data, heads = self.arrays[state.IN_ROWS], self.arrays[state.IN_HEADS]
+        found: list[tuple[int, bytes]] = []
+        row, done = 0, 0
         while row < rows:
             row, done, count = self.call("find_frames", row, rows, done, 0, most_bytes)
-            for i in range(count):
-                start, length = self.arrays[state.IN_STARTS][i], self.arrays[state.IN_LENGTHS][i]
-                head = self.arrays[state.IN_HEAD_OF][i]
-                assert start >= 0
-                assert 0 < length <= most_bytes
-                assert start + length <= len(data)
-                if head >= 0:
-                    data[start : start + HEAD_BYTES] = heads[head : head + HEAD_BYTES]
-                found.append((int(self.arrays[state.IN_PORTS][i]), data[start : start + length].tobytes()))
+            found += self.listed(count, most_bytes)
+        return found
+
+    def listed(self, count: int, most_bytes: int = ROW_BYTES) -> list[tuple[int, bytes]]:
+        """Port and bytes of each of the listed frames."""
+        found = []
+        data, heads = self.arrays[state.IN_ROWS], self.arrays[state.IN_HEADS]
+        for i in range(count):
+            start, length = self.arrays[state.IN_STARTS][i], self.arrays[state.IN_LENGTHS][i]
+            head = self.arrays[state.IN_HEAD_OF][i]
+            assert start >= 0
+            assert 0 < length <= most_bytes
+            assert start + length <= len(data)
+            frame = data[start : start + length].copy()
+            if head >= 0:
+                frame[:HEAD_BYTES] = heads[head : head + HEAD_BYTES]
+            found.append((int(self.arrays[state.IN_PORTS][i]), frame.tobytes()))
+        return found
+
+    def leave(self, number: int, frame: bytes) -> None:
+        """Writes a frame as a program's output, for a port."""
+        data = np.frombuffer(frame, np.uint8)
+        self.arrays[state.OUT_HEADS][HEAD_AT : HEAD_AT + HEAD_BYTES] = data[:HEAD_BYTES]
+        self.arrays[state.OUT_BYTES][: len(data) - HEAD_BYTES] = data[HEAD_BYTES:]
+        for place, value in ((state.OUT_STARTS, 0), (state.OUT_LENGTHS, len(data)), (state.OUT_PORTS, number)):
+            self.arrays[place][0] = value
+
+    def output(self, count: int) -> list[tuple[int, bytes]]:
+        """Port and bytes of each packet of the output."""
+        found = []
+        for k in range(count):
+            start, length = self.arrays[state.OUT_STARTS][k], self.arrays[state.OUT_LENGTHS][k]
+            head = self.arrays[state.OUT_HEADS][k * HEAD_ROW + HEAD_AT :][:HEAD_BYTES].tobytes()
+            body = self.arrays[state.OUT_BYTES][start : start + length - HEAD_BYTES].tobytes()
+            found.append((int(self.arrays[state.OUT_PORTS][k]), head + body))
         return found
 
     def call(self, name: str, *arguments: int) -> Any:
@@ -141,7 +180,7 @@ class Memory:
         return sent
 
     def _leave(self, made: int, sent: dict[int, list[list[bytes]]]) -> None:
-        flows = self.call("sort_out", made, CPU_PORT)
+        flows = self.call("sort_out", made, CPU_PORT, self.now)
         assert 0 <= flows <= made
         assert not self.arrays[state.FLOW_TABLE].any()
         first_flow = self.arrays[state.PORT_FIRST_FLOW]
@@ -188,12 +227,35 @@ def memory(request: pytest.FixtureRequest) -> Memory:
     return found
 
 
+def impaired(impairment: Impairment) -> list[OneWayLink]:
+    """A line of each direction of each port: the same in the loop and beside it."""
+    return [OneWayLink(impairment, random.Random(seed)) for seed in range(2 * (len(INTERFACES) + len(UDP_PORTS)))]
+
+
 def sender_of(ip: str, port: int) -> bytes:
     return b"\x02\0" + port.to_bytes(2, "big") + bytes(map(int, ip.split("."))) + bytes(8)
 
 
 def payloads(count: int, size: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (count, size), np.uint8)
+
+
+def test_a_name_means_one_thing_in_all_sources() -> None:
+    """They are executed in one namespace, so a later source's name would replace an earlier one's."""
+    meanings: dict[str, set[str]] = {}
+    for file, text in code.sources():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ImportFrom):
+                for each in node.names:
+                    meanings.setdefault(each.asname or each.name, set()).add(f"{node.module}.{each.name}")
+            elif isinstance(node, ast.FunctionDef):
+                meanings.setdefault(node.name, set()).add(file)
+            elif isinstance(node, ast.Assign):
+                for target in node.targets:
+                    for name in ast.walk(target):
+                        if isinstance(name, ast.Name):
+                            meanings.setdefault(name.id, set()).add(f"{file}: {ast.unparse(node.value)}")
+    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
 
 
 # --- in -----------------------------------------------------------------------------------------------------------------
@@ -254,6 +316,78 @@ def test_invalid_super_packets_are_counted_and_dropped(memory: Memory) -> None:
     memory.put(5, 3, bytes(3 * ROW_BYTES), told=ROW_BYTES)
     assert memory.frames(6) == []
     assert memory.arrays[state.PORT_COUNTERS][:, state.OVERSIZED].tolist() == [5, 0, 0, 3, 0]
+
+
+# --- impaired links -----------------------------------------------------------------------------------------------------
+
+BAD = Impairment(delay_us=300, jitter_us=200, loss=0.1, duplicate=0.2, reorder=0.2)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+@pytest.mark.parametrize("impairment", [Impairment(delay_us=500), BAD], ids=["delay", "all"])
+def test_frames_cross_impaired_links_as_they_cross_a_link_of_python(impairment: Impairment, compiled: bool) -> None:
+    """The same seed loses, doubles and delays the same frames: of an interface, of a UDP port, and of a program."""
+    beside = impaired(impairment)
+    memory = Memory(compiled=compiled, wires=np.array([each.wire for each in beside]))
+    arrays = memory.arrays
+    arrived: list[tuple[int, int, bytes]] = []
+    left: list[tuple[int, int, bytes]] = []
+    expected = [[], []]  # type: list[list[tuple[int, int, bytes]]]
+    for turn in range(90):
+        now = 100 * turn
+        for into, first in ((expected[0], 0), (expected[1], 1)):
+            for slot in range(len(beside) // 2):
+                for when, frame in taken(beside[2 * slot + first], now):
+                    into.append((when, int(arrays[state.PORT_NUMBERS][slot]), frame))
+        incoming, outgoing = memory.call("list_crossed", now)
+        arrived += [(now, *each) for each in memory.listed(incoming)]
+        left += [(now, *each) for each in memory.output(outgoing)]
+        if turn >= 40:
+            continue
+        sent = [payloads(1, 60 + turn, 1000 * turn + i).tobytes() for i in range(4)]
+        memory.put(0, 0, bytes(10) + sent[0])
+        memory.put(1, 3, sent[1] + sent[2], told=len(sent[1]), sender=sender_of("10.0.0.7", 5000))
+        _, _, count = memory.call("find_frames", 0, 2, 0, 0, ROW_BYTES)
+        for number, frame in memory.listed(count):
+            put_one(beside[2 * int(arrays[state.PORT_SLOTS][number])], frame, now)
+        assert memory.call("hold_arriving", count, now) == 0
+        memory.leave(1, sent[3])
+        put_one(beside[2 * int(arrays[state.PORT_SLOTS][1]) + 1], sent[3], now)
+        assert memory.call("sort_out", 1, CPU_PORT, now) == 0
+    assert sorted(arrived) == sorted(expected[0])
+    assert sorted(left) == sorted(expected[1])
+    counts = arrays[state.WIRES].sum(axis=0)[[state.WIRE_LOST, state.WIRE_DUPLICATED, state.WIRE_REORDERED]]
+    assert (counts > 0).all() == (impairment is BAD)
+    assert arrays[state.TOTALS][state.HELD_COUNT] == 0
+    assert arrays[state.WIRES][:, state.WIRE_FULL].sum() == 0
+    memory.check_guards()
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
+def test_a_link_that_is_full_loses_frames_and_counts_them(compiled: bool) -> None:
+    memory = Memory(compiled=compiled, wires=np.array([each.wire for each in impaired(Impairment(delay_us=10))]))
+    frames = [payloads(1, 60, i).tobytes() for i in range(120)]
+    for frame in frames:
+        memory.leave(1, frame)
+        memory.call("sort_out", 1, CPU_PORT, 0)
+    assert memory.call("list_crossed", 9) == (0, 0)
+    crossed = []
+    for room in (64, 36):  # of the list of frames that arrive
+        assert memory.call("list_crossed", 10) == (0, room)
+        crossed += memory.output(room)
+    assert crossed == [(1, frame) for frame in frames[:100]]
+    assert memory.arrays[state.WIRES][1, [state.WIRE_CARRIED, state.WIRE_FULL]].tolist() == [120, 20]
+    memory.check_guards()
+
+
+def put_one(link: OneWayLink, frame: bytes, now: int) -> None:
+    link.put(np.frombuffer(frame, np.uint8)[None], np.array([len(frame)]), now)
+
+
+def taken(link: OneWayLink, now: int) -> list[tuple[int, bytes]]:
+    found = link.take(now)
+    rows, lengths = found if found is not None else (np.zeros((0, 0), np.uint8), np.zeros(0, np.int64))
+    return [(now, row[:length].tobytes()) for row, length in zip(rows, lengths.tolist(), strict=True)]
 
 
 # --- through the pipeline -----------------------------------------------------------------------------------------------

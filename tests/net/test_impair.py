@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from sa_atp.basics.errors import UserError
-from sa_atp.net.switch_process.impair import REORDER_BY_US, Impairment, OneWayLink
+from sa_atp.net.switch_process.datapath import state
+from sa_atp.net.switch_process.datapath.state import REORDER_BY_US
+from sa_atp.net.switch_process.impair import Impairment, OneWayLink
 
 COUNT = 4000
 
@@ -41,7 +43,7 @@ def test_delay_keeps_order_and_moves_everything_by_as_much() -> None:
     line, out = carry(Impairment(delay_us=1_000))
     assert [number for _, number in out] == list(range(COUNT))
     assert all(when >= number // 50 * 100 + 1_000 for when, number in out)
-    assert line.stats.carried == COUNT
+    assert line.wire[state.WIRE_CARRIED] == COUNT
 
 
 def test_jitter_delays_more_and_overtakes_nothing() -> None:
@@ -55,11 +57,11 @@ def test_jitter_delays_more_and_overtakes_nothing() -> None:
 def test_losses_duplicates_and_reordering_are_as_many_as_asked_for() -> None:
     line, out = carry(Impairment(loss=0.1, duplicate=0.05, reorder=0.2))
     numbers = [number for _, number in out]
-    assert 0.07 * COUNT < line.stats.lost < 0.13 * COUNT
-    assert len(set(numbers)) == line.stats.carried == COUNT - line.stats.lost
-    assert len(numbers) == line.stats.carried + line.stats.duplicated
-    assert 0.03 * COUNT < line.stats.duplicated < 0.07 * COUNT
-    assert 0.14 * COUNT < line.stats.reordered < 0.24 * COUNT
+    assert 0.07 * COUNT < line.wire[state.WIRE_LOST] < 0.13 * COUNT
+    assert len(set(numbers)) == line.wire[state.WIRE_CARRIED] == COUNT - line.wire[state.WIRE_LOST]
+    assert len(numbers) == line.wire[state.WIRE_CARRIED] + line.wire[state.WIRE_DUPLICATED]
+    assert 0.03 * COUNT < line.wire[state.WIRE_DUPLICATED] < 0.07 * COUNT
+    assert 0.14 * COUNT < line.wire[state.WIRE_REORDERED] < 0.24 * COUNT
     assert numbers != sorted(numbers)
     assert max(when - number // 50 * 100 for when, number in out) <= 2 * REORDER_BY_US + 100
 

@@ -5,6 +5,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sa_atp.basics.folders import cache_folder
 from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.net.sockets.ports import UdpPort
 from sa_atp.net.sockets.udp import UdpSocket
+from sa_atp.net.switch_process.impair import ImpairedPort, Impairment
 from sa_atp.net.switch_process.process import SwitchLoop
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.frames import mac_for
@@ -31,15 +33,30 @@ WAIT_S = 20.0
 class Switch:
     """A running loop, and the sockets of four workers and the parameter server."""
 
-    def __init__(self, *, compiled: bool, cores: int = 1, shares: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        compiled: bool,
+        cores: int = 1,
+        shares: bool = False,
+        arrivals: Impairment | None = None,
+        departures: Impairment | None = None,
+    ) -> None:
         """Args:
         cores: number of cores and ports; hosts are distributed over the ports in turn.
         shares: whether the loop gives channels to processes that ask for them.
+        arrivals, departures: impairments of each port's link; None: none.
         """
         self.device = Device(clock=lambda: 0, cpu_port=CPU_PORT, compiled=compiled, cache=cache_folder(), cores=cores)
         self.ports = [UdpPort((LOOPBACK, 0)) for _ in range(cores)]
         self.port = self.ports[0]
-        self.loop = SwitchLoop(self.device, {PORT + i: port for i, port in enumerate(self.ports)}, shares=shares)
+        ports = {
+            PORT + i: port
+            if arrivals is departures is None
+            else ImpairedPort(port, arrivals=arrivals, departures=departures, seed=i)
+            for i, port in enumerate(self.ports)
+        }
+        self.loop = SwitchLoop(self.device, ports, shares=shares)
         self.sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(switch_traffic.WORKERS + 1)]
         mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
         *self.members, self.server = [
@@ -91,8 +108,9 @@ def wait_until(is_so: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def running(*, compiled: bool, cores: int = 1, shares: bool = False) -> Iterator[Switch]:
-    switch = Switch(compiled=compiled, cores=cores, shares=shares)
+def running(**options: Any) -> Iterator[Switch]:
+    """Args: options: those of Switch."""
+    switch = Switch(**options)
     try:
         yield switch
     finally:
@@ -115,6 +133,24 @@ def test_every_worker_gets_the_same_sums_compiled_and_in_python() -> None:
     assert len({tuple(each) for each in seen[0]}) == 1
     header = np.frombuffer(b"".join(each[: HEADER.itemsize] for each in seen[0][0]), HEADER)
     assert sorted(header["seq"].tolist()) == list(range(80))
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_impaired_links_delay_and_lose_packets_in_both_directions(compiled: bool) -> None:
+    slow = Impairment(delay_us=30_000)
+    with running(compiled=compiled, arrivals=slow, departures=slow) as switch:
+        switch.install()
+        begun = time.monotonic()
+        for rank in range(switch_traffic.WORKERS):
+            switch.contribute(rank, range(40))
+        assert [len(switch.received(rank, 40)) for rank in range(switch_traffic.WORKERS + 1)] == [40] * 5
+        assert time.monotonic() - begun >= 0.06
+    with running(compiled=compiled, departures=Impairment(loss=1.0)) as switch:
+        switch.install()
+        for rank in range(switch_traffic.WORKERS):
+            switch.contribute(rank, range(40))
+        wait_until(lambda: [(each.cause, each.count) for each in switch.loop.drops()] == [("impaired", 200)])
+        assert switch.loop.packet_counts()[0] == 160
 
 
 def test_several_cores_make_the_same_sums_as_one() -> None:

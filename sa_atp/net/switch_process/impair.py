@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Lengths
+from sa_atp.basics.arrays import AnyIntegers, ByteRows, Lengths
 from sa_atp.basics.errors import UserError
 from sa_atp.net.clock import now_us
 from sa_atp.net.sockets.ports import Frames, Port
-
-REORDER_BY_US = 2_000  # how long a packet may be held back, so that later ones overtake it
+from sa_atp.net.switch_process.datapath import state
+from sa_atp.net.switch_process.datapath.code import plain_functions
+from sa_atp.switches.embedded.call_frame import CallFrame
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,7 @@ class Impairment:
     loss: float = 0.0
     duplicate: float = 0.0
     reorder: float = 0.0
-    """Share of packets that are held back by up to REORDER_BY_US."""
+    """Share of packets that are held back by up to 2 ms."""
 
     @classmethod
     def parse(cls, text: str) -> "Impairment":
@@ -51,78 +52,56 @@ class Impairment:
         return cls(**found)  # type: ignore[arg-type]
 
 
-@dataclass(slots=True)
-class OneWayLinkStats:
-    carried: int = 0
-    lost: int = 0
-    duplicated: int = 0
-    reordered: int = 0
-
-
 class OneWayLink:
-    """One direction of an impaired link: `put` sends packets, `take` receives those that have arrived."""
+    """One direction of an impaired link: `put` sends frames, `take` receives those that have arrived.
+
+    What becomes of a frame is decided by the compiled loop's functions (`datapath.wires`), here as plain Python.
+    """
 
     def __init__(self, impairment: Impairment, rng: random.Random) -> None:
-        self._impairment = impairment
-        self._rng = np.random.default_rng(rng.getrandbits(64))
-        self._waiting: list[tuple[int, int, ByteRows, Lengths]] = []  # (when, order, frames, lengths)
+        i = impairment
+        self.wire: AnyIntegers = np.zeros(state.WIRE_ITEMS, np.int64)
+        """What the functions know of it, a row of WIRES. The compiled loop puts a row of its own here."""
+        self.wire[state.WIRE_USED] = 1
+        self.wire[state.WIRE_DELAY_US], self.wire[state.WIRE_JITTER_US] = i.delay_us, i.jitter_us
+        shares = [state.WIRE_LOSS, state.WIRE_DUPLICATE, state.WIRE_REORDER]
+        self.wire[shares] = np.rint(np.array([i.loss, i.duplicate, i.reorder]) * state.SHARE)
+        self.wire[state.WIRE_RANDOM] = rng.getrandbits(48)
+        self._waiting: list[tuple[int, int, bytes]] = []  # (when, order, frame)
         self._order = 0
-        self._last_us = 0  # arrival of the last packet that was not held back
-        self.stats = OneWayLinkStats()
 
     @property
     def due_us(self) -> int | None:
-        """When the next packet arrives; None: the link is empty."""
+        """When the next frame arrives; None: the link is empty."""
         return self._waiting[0][0] if self._waiting else None
 
     def put(self, frames: ByteRows, lengths: Lengths, now: int) -> None:
         """Sends frames, uint8[n, row], which are copied."""
-        i, rng = self._impairment, self._rng
-        if i.loss:
-            kept = rng.random(len(frames)) >= i.loss
-            self.stats.lost += int(np.count_nonzero(~kept))
-            frames, lengths = frames[kept], lengths[kept]
-        count = len(frames)
-        if not count:
-            return
-        self.stats.carried += count
-        arrivals = np.full(count, now + i.delay_us)
-        if i.jitter_us:
-            arrivals += rng.integers(0, i.jitter_us + 1, count)
-            arrivals = np.maximum.accumulate(np.maximum(arrivals, self._last_us))
-            self._last_us = int(arrivals[-1])
-        copies = np.zeros(count, bool) if not i.duplicate else rng.random(count) < i.duplicate
-        late = np.zeros(count, bool) if not i.reorder else rng.random(count) < i.reorder
-        self.stats.duplicated += int(np.count_nonzero(copies))
-        self.stats.reordered += int(np.count_nonzero(late))
-        again = np.flatnonzero(copies)
-        again_at = arrivals[again] + rng.integers(1, 2 * REORDER_BY_US, len(again))
-        arrivals[late] += rng.integers(1, REORDER_BY_US, int(np.count_nonzero(late)))
-        for when in np.unique(arrivals).tolist():
-            rows = np.flatnonzero(arrivals == when)
-            self._push(when, frames[rows], lengths[rows])
-        for row, when in zip(again.tolist(), again_at.tolist(), strict=True):
-            self._push(when, frames[row : row + 1].copy(), lengths[row : row + 1].copy())
-
-    def _push(self, when: int, frames: ByteRows, lengths: Lengths) -> None:
-        self._order += 1
-        heapq.heappush(self._waiting, (when, self._order, frames, lengths))
+        functions = plain_functions()
+        frame = CallFrame(state.PLACES, compiled=False)
+        frame.array(state.WIRES, self.wire[None])
+        for data, length in zip(frames, lengths.tolist(), strict=True):
+            due = functions["arrives_at"](frame.handle, 0, now)
+            if due >= 0:
+                for when in (due, functions["again_at"](frame.handle, 0, due)):
+                    if when >= 0:
+                        self._order += 1
+                        heapq.heappush(self._waiting, (int(when), self._order, data[:length].tobytes()))
 
     def take(self, now: int) -> Frames | None:
         """Takes the frames that have arrived by now, in order; None if there are none."""
-        found: list[tuple[ByteRows, Lengths]] = []
+        found = []
         while self._waiting and self._waiting[0][0] <= now:
-            _, _, frames, lengths = heapq.heappop(self._waiting)
-            found.append((frames, lengths))
+            found.append(heapq.heappop(self._waiting)[2])
         if not found:
             return None
-        widest = max(frames.shape[1] for frames, _ in found)
-        padded = [np.pad(frames, ((0, 0), (0, widest - frames.shape[1]))) for frames, _ in found]
-        return np.concatenate(padded), np.concatenate([lengths for _, lengths in found])
+        widest = max(map(len, found))
+        rows = np.frombuffer(b"".join(each.ljust(widest, b"\0") for each in found), np.uint8).reshape(-1, widest)
+        return rows.copy(), np.array([len(each) for each in found])
 
 
 class ImpairedPort:
-    """A port with an impaired link."""
+    """A port with an impaired link. Packets that the control plane sends cross it unimpaired in compiled code."""
 
     def __init__(self, port: Port, *, arrivals: Impairment | None, departures: Impairment | None, seed: int) -> None:
         """Args: arrivals, departures: impairment of each direction; None: none."""
@@ -134,8 +113,7 @@ class ImpairedPort:
     @property
     def due_us(self) -> int | None:
         """When `receive` and `flush` should be called, whether or not the port is readable."""
-        times = [line.due_us for line in (self.arrivals, self.departures) if line is not None]
-        return min((t for t in times if t is not None), default=None)
+        return min((due for link in self.links if (due := link.due_us) is not None), default=None)
 
     @property
     def port(self) -> Port:
@@ -145,7 +123,17 @@ class ImpairedPort:
     @property
     def lost(self) -> int:
         """Packets that the link has lost so far."""
-        return sum(line.stats.lost for line in (self.arrivals, self.departures) if line is not None)
+        return sum(int(link.wire[state.WIRE_LOST]) for link in self.links)
+
+    @property
+    def had_no_room(self) -> int:
+        """Packets that were lost because too many were on their way."""
+        return sum(int(link.wire[state.WIRE_FULL]) for link in self.links)
+
+    @property
+    def links(self) -> list[OneWayLink]:
+        """Its impaired directions."""
+        return [link for link in (self.arrivals, self.departures) if link is not None]
 
     def fileno(self) -> int:
         return self._port.fileno()

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Indices, Lengths
+from sa_atp.basics.arrays import AnyIntegers, ByteRows, Indices, Lengths
 from sa_atp.basics.folders import make_folder
 from sa_atp.net import drops
 from sa_atp.net.clock import now_us
 from sa_atp.net.drops import Drops
 from sa_atp.net.sockets.ports import CaptureWriter, InterfacePort, Port, UdpPort
+from sa_atp.net.switch_process.datapath import state
 from sa_atp.net.switch_process.datapath.loop import CompiledLoop
 from sa_atp.net.switch_process.impair import ImpairedPort
 from sa_atp.switches.embedded.device import Device
@@ -23,11 +24,26 @@ from sa_atp.switches.embedded.pipeline import PORTS, Packets
 LONGEST_WAIT_S = 0.2
 
 
+def _wires(ports: Mapping[int, Port]) -> AnyIntegers | None:
+    """Memory in which compiled code finds what it needs to know of impaired links; None: none is impaired."""
+    if not any(isinstance(port, ImpairedPort) for port in ports.values()):
+        return None
+    wires = np.zeros((2 * len(ports), state.WIRE_ITEMS), np.int64)
+    for slot, port in enumerate(ports.values()):
+        for row, link in (
+            ((2 * slot, port.arrivals), (2 * slot + 1, port.departures)) if isinstance(port, ImpairedPort) else ()
+        ):
+            if link is not None:
+                wires[row] = link.wire
+                link.wire = wires[row]
+    return wires
+
+
 class SwitchLoop:
     """Moves frames from ports through a device's pipeline to ports, a batch at a time.
 
-    It runs as compiled code (`datapath`), unless single frames must be seen: with impaired links, captures, or a program
-    that runs as plain Python. Then each batch goes through NumPy arrays.
+    It runs as compiled code (`datapath`), unless single frames must be seen: with captures, or a program that runs as plain
+    Python. Then each batch goes through NumPy arrays.
     """
 
     def __init__(
@@ -75,9 +91,10 @@ class SwitchLoop:
             if captures is not None:
                 make_folder(captures)
                 self._captures[number] = CaptureWriter(captures / f"port{number}.pcap")
-        plain = {n: port for n, port in self.ports.items() if isinstance(port, InterfacePort | UdpPort)}
+        inner = {n: port.port if isinstance(port, ImpairedPort) else port for n, port in self.ports.items()}
+        plain = {n: port for n, port in inner.items() if isinstance(port, InterfacePort | UdpPort)}
         self._compiled = (
-            CompiledLoop(device, plain, self._started_us, shares=shares, link_up=link_up)
+            CompiledLoop(device, plain, self._started_us, wires=_wires(self.ports), shares=shares, link_up=link_up)
             if device.compiled and plain and len(plain) == len(self.ports) and captures is None
             else None
         )
@@ -154,7 +171,8 @@ class SwitchLoop:
                 continue
             data, lengths = out.data[rows], out.lengths[rows]
             self._capture(number, data, lengths)
-            port.send(data, lengths)
+            sender = port.port if isinstance(port, ImpairedPort) and self._compiled is not None else port
+            sender.send(data, lengths)
             self.packets_out += len(rows)
 
     def _capture(self, number: int, data: ByteRows, lengths: Lengths) -> None:

@@ -21,7 +21,7 @@ from sa_atp.lab.bench.switch.hosts import (
     ROWS_IN,
     SENT,
     SLOTS,
-    STALLED_MS,
+    STALLED_US,
     WORDS_IN,
     WRONG,
 )
@@ -105,7 +105,7 @@ def exchange(s: int, first: int, window: int, burst: int, size: int, messages: i
 
     Args: size: bytes of a payload; messages: number of messages in a worker's burst.
 
-    Returns: 1 when all whole bursts are summed, 0 when nothing has arrived for STALLED_MS.
+    Returns: 1 when all whole bursts are summed, 0 when nothing has arrived for STALLED_US.
     """
     counts = array_i64_1(s, COUNTS)
     done = array_u8_1(s, DONE)
@@ -123,7 +123,7 @@ def exchange(s: int, first: int, window: int, burst: int, size: int, messages: i
         taken = recvmmsg(fds[0], address_in(s, WORDS_IN), ROWS)
         if taken <= 0:
             wait[0] = fds[0] | 1 << 32  # POLLIN
-            if poll(address_in(s, POLL), 1, STALLED_MS) <= 0:
+            if poll(address_in(s, POLL), 1, STALLED_US, address_in(s, POLL) + 8) <= 0:
                 return 0
         for row in range(min(taken, ROWS)):
             take_results(s, row, first, size)

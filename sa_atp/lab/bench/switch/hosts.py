@@ -29,7 +29,7 @@ SENT, MISSING, WRONG = range(3)  # in COUNTS
 ROWS, ROW_BYTES = 32, 65_664
 HEADS_BYTES = offload.VNET_BYTES + HEADERS_BYTES
 RESULT_BYTE = first_byte(Kind.RESULT)
-STALLED_MS = 50
+STALLED_US = 50_000
 
 __all__ = ["SLOTS", "Hosts"]
 
@@ -52,7 +52,7 @@ class Hosts:
         self._put(FDS, np.array([end.fileno() for end in self._ends], np.int64))
         self._put(ROWS_IN, rows)
         self._put(WORDS_IN, words.view(np.int64))
-        self._put(POLL, np.zeros(1, np.int64))
+        self._put(POLL, np.zeros(3, np.int64))  # and room for the time
         self._exchange = _compiled()
         self._prepared: dict[int, int] = {}  # by size of a burst: its number of messages
         self._kept: list[Any] = []

@@ -10,6 +10,8 @@ flow_firsts: Numbers
 flow_keys: Numbers
 flow_lasts: Numbers
 flow_table: Numbers
+held: Numbers
+held_bytes: Octets
 in_at: Numbers
 in_controls: Octets
 in_head_of: Numbers
@@ -56,3 +58,4 @@ punted_packets: Octets
 result_starts: Numbers
 results: Octets
 totals: Numbers
+wires: Numbers

@@ -17,7 +17,8 @@ from sa_atp.switches.embedded import bits
 from sa_atp.switches.embedded.translate import deparsing
 
 SOURCES = tuple(
-    Path(__file__).with_name(f"{name}.py") for name in ("arriving", "super_packets", "channels", "leaving", "turn")
+    Path(__file__).with_name(f"{name}.py")
+    for name in ("arriving", "super_packets", "channels", "wires", "leaving", "turn")
 )
 
 ARRAYS = "sa_atp.net.switch_process.datapath.arrays"  # declares the arrays for type checkers; nothing is there to run
@@ -31,7 +32,7 @@ def sources() -> list[tuple[str, str]]:
 
 def _with_arrays(text: str) -> str:
     """A source in which each function takes the arrays that it names from the frame."""
-    memory = {**state.ports((), (), (), (), ()), **state.arriving(1, 1, 1), **state.leaving(1, 1)}
+    memory = {**state.ports((), (), (), (), ()), **state.arriving(1, 1, 1), **state.leaving(1, 1), **state.crossing()}
     tree = ast.parse(text)
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == ARRAYS]
     arrays = {each.name for node in imports for each in node.names}
@@ -56,6 +57,13 @@ def compiled(cache: Path | None) -> dict[str, Any]:
         *(text for _, text in texts), *map(source_of, (bits, system, state, deparsing, layout, atomics))
     )
     return executed(name, texts, cache, {**operations, **system.calls(operations)})
+
+
+@lru_cache(maxsize=1)
+def plain_functions() -> dict[str, Any]:
+    """The functions of `wires` as plain Python."""
+    texts = [(name, text) for name, text in sources() if name == "wires.py"]
+    return executed("sa_atp_plain_wires", texts, None, bits.plain())
 
 
 def ready(cache: Path | None) -> Callable[..., int]:

@@ -62,10 +62,12 @@ class Core:
         started_us: int,
         channels: int = 0,
         link_up: int | None = None,
+        wires: AnyIntegers | None = None,
     ) -> None:
         """Compiles, or loads code from the cache.
 
-        Args: mine: numbers of the ports to receive from; channels: at most; link_up: see `SwitchLoop`.
+        Args: mine: numbers of the ports to receive from; channels: at most; link_up: see `SwitchLoop`; wires: see
+            `CompiledLoop`.
         """
         self.results, results = -1, None
         """File descriptor of the memory of results, which ranks map to read; -1: there is none, and no channels either."""
@@ -90,6 +92,7 @@ class Core:
                 link_up=link_up,
                 lines=0 if link_up is None else channels,
             ),
+            **state.crossing(wires),
             **state.arriving(channels=channels, memory=None if region is None else region.bytes, results=results),
         }
         self._region, self._bells = region, dict.fromkeys(range(channels), -1)

@@ -38,6 +38,7 @@ from sa_atp.net.switch_process.datapath.state import (
     SCRATCH,
     TOO_LONG,
     UNATTACHED,
+    WIRE_USED,
 )
 from sa_atp.switches.embedded.translate.deparsing import HEAD_AT, HEAD_BYTES, HEAD_ROW
 
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
         port_slots,
         punted_packets,
         totals,
+        wires,
     )
     from sa_atp.net.switch_process.datapath.arriving import be16, is_plain_udp, put_le16
     from sa_atp.net.switch_process.datapath.channels import channel_below, channel_of, send_shared
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         wait_until_writable,
     )
     from sa_atp.net.switch_process.datapath.super_packets import may_join, same_head, single_head, super_head
+    from sa_atp.net.switch_process.datapath.wires import hold_leaving
 
 MOST_SEGMENTS = 128  # of one message: UDP_MAX_SEGMENTS, and what it was before Linux 6.9
 FEWER_SEGMENTS = 64
@@ -144,8 +147,11 @@ def send_up(s: int, k: int) -> int:
 
 
 @inner
-def sort_out(s: int, count: int, cpu_port: int) -> int:
-    """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows."""
+def sort_out(s: int, count: int, cpu_port: int, now: int) -> int:
+    """Makes a list of the packets of each flow, and of the flows of each port. Returns: how many flows.
+
+    Args: now: when packets enter impaired links; -1: they have crossed them.
+    """
     flows = 0
     last_key, flow = i64(-1), 0
     mask = len(flow_table) - 1
@@ -157,6 +163,9 @@ def sort_out(s: int, count: int, cpu_port: int) -> int:
         slot = port_slots[number]
         if slot < 0:
             totals[UNATTACHED] += 1
+            continue
+        if now >= 0 and len(wires) > 0 and wires[2 * slot + 1, WIRE_USED] != 0:
+            hold_leaving(s, slot, k, now)
             continue
         at = k * HEAD_ROW + HEAD_AT
         length = out_lengths[k]
@@ -378,9 +387,9 @@ def send_to_channels(s: int, slot: int, packets: int) -> None:
 
 
 @inner
-def send_all(s: int, count: int, cpu_port: int) -> None:
-    """Sends `count` packets that have left the pipeline."""
-    if sort_out(s, count, cpu_port) == 0:
+def send_all(s: int, count: int, cpu_port: int, now: int) -> None:
+    """Sends `count` packets that have left the pipeline. Args: now: see `sort_out`."""
+    if sort_out(s, count, cpu_port, now) == 0:
         return
     for slot in range(len(port_fds)):
         if len(channels) > 0 and port_first_flow[slot] >= 0:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from sa_atp.basics.arrays import AnyIntegers
 from sa_atp.net.sockets.ports import InterfacePort, UdpPort
 from sa_atp.net.switch_process.channel_server import ChannelServer, Detach
 from sa_atp.net.switch_process.datapath.core import Core
@@ -29,13 +30,15 @@ class CompiledLoop:
         ports: Mapping[int, InterfacePort | UdpPort],
         started_us: int,
         *,
+        wires: AnyIntegers | None = None,
         shares: bool = False,
         link_up: int | None = None,
     ) -> None:
         """Compiles, or loads code from the cache. Distributes the ports over the device's cores, in turn.
 
-        Args: started_us: when the switch's own time began. shares: whether ranks on this machine may share memory with the
-            switch in place of sending to its UDP ports; by one core only, because two would write into the same ring.
+        Args: started_us: when the switch's own time began. wires: WIRES, see `state`; None: no link is impaired.
+            shares: whether ranks on this machine may share memory with the switch in place of sending to its
+            UDP ports; by one core only, because two would write into the same ring.
         link_up: see SwitchLoop.
         """
         self._device = device
@@ -44,8 +47,8 @@ class CompiledLoop:
         udp = {
             number: port.address for number, port in ports.items() if isinstance(port, UdpPort) and number != link_up
         }
-        most = MOST_CHANNELS if shares and udp and cores == 1 else 0
-        self._cores = [Core(device, ports, numbers[i::cores], started_us, most, link_up) for i in range(cores)]
+        most = MOST_CHANNELS if shares and udp and cores == 1 and wires is None else 0
+        self._cores = [Core(device, ports, numbers[i::cores], started_us, most, link_up, wires) for i in range(cores)]
         first = self._cores[0]
         self._channels = (
             ChannelServer(udp, first.doorbell, first.results, most, self.wake, has_lines=link_up is not None)

@@ -12,6 +12,7 @@ from sa_atp.net.shared_memory.layout import CHANNEL_BYTES, RECORDS
 from sa_atp.switches.embedded.call_frame import PLACES as CALL_PLACES
 from sa_atp.switches.embedded.call_frame import CallFrame
 from sa_atp.switches.embedded.pipeline import PORTS
+from sa_atp.switches.embedded.pipeline import ROW_BYTES as FRAME_BYTES
 from sa_atp.switches.embedded.translate.deparsing import HEAD_ROW
 from sa_atp.switches.embedded.translate.expressions import FRAME_WORDS
 
@@ -51,6 +52,7 @@ CONTROL_ROW = 64  # room for the control messages of one message
 OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
 # TOTALS. RESULTS_WRITTEN: bytes of the results that have ever been written or skipped; AT: where the output of this call of
 # the pipeline begins there, -1: it is in OWN_OUT; KEPT: whether records stand for some of it. OUT_ROOM: bytes of an output.
+# HELD_COUNT: frames that cross impaired links now; ORDER_NEXT: how many ever have begun to.
 (
     PACKETS_IN,
     PACKETS_OUT,
@@ -68,7 +70,23 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
     RESULTS_AT,
     RESULTS_KEPT,
     OUT_ROOM,
-) = range(16)
+    HELD_COUNT,
+    HELD_ORDER_NEXT,
+) = range(18)
+
+# WIRES: two rows for each port, the directions of its link: to the switch, and from it. Shares are in units of 2**-32.
+(
+    WIRE_USED, WIRE_DELAY_US, WIRE_JITTER_US, WIRE_LOSS, WIRE_DUPLICATE, WIRE_REORDER, WIRE_RANDOM, WIRE_LAST_US,
+    WIRE_CARRIED, WIRE_LOST, WIRE_DUPLICATED, WIRE_REORDERED, WIRE_FULL,
+) = range(13)  # fmt: skip
+WIRE_ITEMS = 13
+SHARE = 1 << 32
+REORDER_BY_US = 2_000  # how long a frame may be held back, so that later ones overtake it
+# HELD: frames that cross wires: a heap of the first HELD_COUNT rows. PLACE: where the frame's bytes are, in rows of
+# HELD_BYTES; the rows behind have the places that are free.
+HELD_DUE, HELD_ORDER, HELD_PLACE, HELD_WIRE, HELD_LENGTH = range(5)
+HELD_ITEMS = 5
+MOST_HELD = 16_384
 
 # --- places ---------------------------------------------------------------------------------------------------------
 
@@ -107,7 +125,8 @@ PORT_LINES = 53 * FRAME_WORDS
 # RESULTS: what a switch shares with all ranks, see shared_memory/layout.py; RESULT_STARTS: int64[channels * RECORDS],
 # RESULTS_WRITTEN when each record for a rank was written. OUT_BYTES is a part of RESULTS, or else OWN_OUT.
 RESULTS, RESULT_STARTS, OWN_OUT = range(54 * FRAME_WORDS, 57 * FRAME_WORDS, FRAME_WORDS)
-PLACES = 57
+WIRES, HELD, HELD_BYTES = range(57 * FRAME_WORDS, 60 * FRAME_WORDS, FRAME_WORDS)
+PLACES = 60
 PROGRAM_OUT = CALL_PLACES["out"]
 
 
@@ -120,7 +139,7 @@ def _bytes(count: int) -> AnyIntegers:
 
 
 def _totals() -> AnyIntegers:
-    found = _numbers(16)
+    found = _numbers(18)
     found[DOORBELL_FD] = NO_DESCRIPTOR
     found[RESULTS_AT] = -1
     found[OUT_ROOM] = LEAST_RESULTS
@@ -209,6 +228,21 @@ def arriving(
         IN_PORTS: _numbers(frames),
         IN_HEAD_OF: _numbers(frames),
         IN_HEADS: _bytes(2 * rows * HEAD_ROW),
+    }
+
+
+def crossing(wires: AnyIntegers | None = None, most: int = MOST_HELD) -> Mapping[int, AnyIntegers]:
+    """Memory of impaired links and of the frames that cross them, by place.
+
+    Args: wires: WIRES; None: no link is impaired. most: frames that cross at once.
+    """
+    most = 0 if wires is None else most
+    held = np.zeros((most, HELD_ITEMS), np.int64)
+    held[:, HELD_PLACE] = np.arange(most)
+    return {
+        WIRES: np.zeros((0, WIRE_ITEMS), np.int64) if wires is None else wires,
+        HELD: held,
+        HELD_BYTES: _bytes(most * FRAME_BYTES),
     }
 
 

@@ -28,6 +28,7 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
     c_recvmmsg = library("recvmmsg", i32, i32, i64, u32, i32, i64)
     c_sendmmsg = library("sendmmsg", i32, i32, i64, u32, i32)
     c_poll = library("poll", i32, i64, numba.uint64, i32)
+    c_ppoll = library("ppoll", i32, i64, numba.uint64, i64, i64)
     c_ioctl = library("ioctl", i32, i32, numba.uint64, i64)
     c_clock_gettime = library("clock_gettime", i32, i32, i64)
     c_write = library("write", i64, i32, i64, numba.uint64)
@@ -61,8 +62,10 @@ def calls(bits: dict[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
         return i64(c_sendmmsg(i32(fd), i64(address), u32(count), i32(no_wait)))
 
     @jit
-    def poll(address, count, timeout_ms):  # type: ignore[no-untyped-def]
-        return i64(c_poll(i64(address), numba.uint64(count), i32(timeout_ms)))
+    def poll(address, count, timeout_us, scratch):  # type: ignore[no-untyped-def]
+        set_frame_word(scratch, 0, i64(timeout_us // 1_000_000))
+        set_frame_word(scratch, 1, i64(timeout_us % 1_000_000 * 1000))
+        return i64(c_ppoll(i64(address), numba.uint64(count), i64(scratch), i64(0)))
 
     @jit
     def errno():  # type: ignore[no-untyped-def]

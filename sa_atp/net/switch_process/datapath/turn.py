@@ -9,6 +9,8 @@ from sa_atp.net.switch_process.datapath.state import (
     DOORBELL_FD,
     EVENT_FD,
     FEW_ROWS,
+    HELD_COUNT,
+    HELD_DUE,
     INTERFACE,
     IS_LARGE,
     LARGE_BYTES,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from sa_atp.net.switch_process.datapath.arrays import (
         channels,
         depths,
+        held,
         in_messages,
         in_slots,
         port_costs,
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
         port_polls,
         port_takes,
         totals,
+        wires,
     )
     from sa_atp.net.switch_process.datapath.arriving import find_frames, take_rows
     from sa_atp.net.switch_process.datapath.channels import (
@@ -59,13 +63,14 @@ if TYPE_CHECKING:
         queued_bytes,
         set_frame_word,
     )
+    from sa_atp.net.switch_process.datapath.wires import hold_arriving, list_crossed
 
 
 OTHERS_TURN = 16  # batches, after which kernel's ports are looked at however much comes through channels
 
 
 @inner
-def look(s: int, timeout_ms: int) -> int:
+def look(s: int, timeout_us: int) -> int:
     """Waits until a port has packets, or a channel.
 
     Returns: the number of ports with packets, plus 1 if a thread wants the pipeline, plus 1 if a channel may have
@@ -77,9 +82,9 @@ def look(s: int, timeout_ms: int) -> int:
         port_polls[slot] = fd | 1 << 32  # POLLIN
     port_polls[count] = totals[EVENT_FD] | 1 << 32
     port_polls[count + 1] = totals[DOORBELL_FD] | 1 << 32
-    waits = timeout_ms > 0 and len(channels) > 0
+    waits = timeout_us > 0 and len(channels) > 0
     waiting = fall_asleep(s) if waits else 0
-    found = poll(address_in(s, PORT_POLLS), count + 2, timeout_ms if waiting == 0 else 0)
+    found = poll(address_in(s, PORT_POLLS), count + 2, timeout_us if waiting == 0 else 0, address_in(s, SCRATCH))
     if waits and waiting == 0:
         say_whether_asleep(s, 0)
     if found > 0 and port_polls[count] >> 48 != 0:
@@ -133,6 +138,28 @@ def look_at_queues(s: int) -> None:
             port_holds[slot] = 0 if sends_alone and waiting == 0 else 1
 
 
+@inner
+def process(s: int, count: int, program: int, frame: int, started_us: int, cpu_port: int, now: int) -> None:
+    """Passes the listed frames through the program, and sends what leaves it."""
+    if count == 0:
+        return
+    totals[PACKETS_IN] += count
+    if program == 0:
+        totals[WITHOUT_PIPELINE] += count
+        return
+    look_at_queues(s)
+    first = 0
+    while first < count:
+        set_frame_word(frame, 0, first)
+        set_frame_word(frame, 3, count)
+        set_frame_word(frame, 6, now - started_us)
+        choose_output(s, frame)
+        call_program(program, frame)
+        first = frame_word(frame, 0)
+        send_all(s, frame_word(frame, 3), cpu_port, now)
+        keep_output(s, frame_word(frame, 3))
+
+
 @compiled
 def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int, cpu_port: int, longest_us: int) -> int:
     """Waits for packets and moves them, until the time is over, a thread wants the pipeline, or Python has work.
@@ -146,14 +173,21 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
     arrived = 0
     has_looked = False
     while totals[ATTENTION] == 0 and totals[PUNTED] == 0:  # other threads may set ATTENTION at any time
+        if totals[HELD_COUNT] > 0:
+            now = monotonic_us(address_in(s, SCRATCH))
+            crossed, left = list_crossed(s, now)
+            send_all(s, left, cpu_port, -1)
+            process(s, crossed, program, frame, started_us, cpu_port, now)
         taken = take(s, has_looked)
         has_looked = False
         if taken == 0:
             now = monotonic_us(address_in(s, SCRATCH))
-            left_ms = (longest_us - (now - begun)) // 1000
-            if left_ms <= 0 or look(s, left_ms) <= 0:
+            left_us = longest_us - (now - begun)
+            wait_us = left_us if totals[HELD_COUNT] == 0 else min(left_us, max(0, held[0, HELD_DUE] - now))
+            found = look(s, wait_us) if left_us > 0 else 0
+            if found < 0 or (found == 0 and wait_us == left_us):
                 break
-            has_looked = True
+            has_looked = found > 0
             continue
         totals[CALLS] += 1
         row, done = 0, 0
@@ -165,21 +199,9 @@ def run_turn(s: int, program: int, frame: int, started_us: int, most_bytes: int,
         while row < taken:
             row, done, count = find_frames(s, row, taken, done, 0, most_bytes)
             arrived += count
-            totals[PACKETS_IN] += count
-            if program == 0:
-                totals[WITHOUT_PIPELINE] += count
-                continue
-            look_at_queues(s)
-            first = 0
-            while first < count:
-                set_frame_word(frame, 0, first)
-                set_frame_word(frame, 3, count)
-                set_frame_word(frame, 6, now - started_us)
-                choose_output(s, frame)
-                call_program(program, frame)
-                first = frame_word(frame, 0)
-                send_all(s, frame_word(frame, 3), cpu_port)
-                keep_output(s, frame_word(frame, 3))
+            if len(wires) > 0:
+                count = hold_arriving(s, count, now)
+            process(s, count, program, frame, started_us, cpu_port, now)
         give_back(s)
         if now - begun >= longest_us:
             break
