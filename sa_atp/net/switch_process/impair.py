@@ -61,7 +61,7 @@ class OneWayLink:
     def __init__(self, impairment: Impairment, rng: random.Random) -> None:
         i = impairment
         self.wire: AnyIntegers = np.zeros(state.WIRE_ITEMS, np.int64)
-        """What the functions know of it, a row of WIRES. The compiled loop puts a row of its own here."""
+        """The link's settings and counts, a row of WIRES (see `state`); in a compiled loop, a row of that loop's memory."""
         self.wire[state.WIRE_USED] = 1
         self.wire[state.WIRE_DELAY_US], self.wire[state.WIRE_JITTER_US] = i.delay_us, i.jitter_us
         shares = [state.WIRE_LOSS, state.WIRE_DUPLICATE, state.WIRE_REORDER]
@@ -101,7 +101,7 @@ class OneWayLink:
 
 
 class ImpairedPort:
-    """A port with an impaired link. Packets that the control plane sends cross it unimpaired in compiled code."""
+    """A port whose link is impaired. A compiled loop does not impair packets that the control plane sends (packet-outs)."""
 
     def __init__(self, port: Port, *, arrivals: Impairment | None, departures: Impairment | None, seed: int) -> None:
         """Args: arrivals, departures: impairment of each direction; None: none."""

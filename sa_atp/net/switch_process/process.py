@@ -25,14 +25,13 @@ LONGEST_WAIT_S = 0.2
 
 
 def _wires(ports: Mapping[int, Port]) -> AnyIntegers | None:
-    """Memory in which compiled code finds what it needs to know of impaired links; None: none is impaired."""
+    """Returns WIRES (see `datapath.state`), where ports' links have their rows from now on; None: no link is impaired."""
     if not any(isinstance(port, ImpairedPort) for port in ports.values()):
         return None
     wires = np.zeros((2 * len(ports), state.WIRE_ITEMS), np.int64)
     for slot, port in enumerate(ports.values()):
-        for row, link in (
-            ((2 * slot, port.arrivals), (2 * slot + 1, port.departures)) if isinstance(port, ImpairedPort) else ()
-        ):
+        links = (port.arrivals, port.departures) if isinstance(port, ImpairedPort) else ()
+        for row, link in enumerate(links, 2 * slot):
             if link is not None:
                 wires[row] = link.wire
                 link.wire = wires[row]
@@ -98,6 +97,7 @@ class SwitchLoop:
             if device.compiled and plain and len(plain) == len(self.ports) and captures is None
             else None
         )
+        self._outgoing: Mapping[int, Port] = self.ports if self._compiled is None else inner
         device.emit = self.send
 
     def now_us(self) -> int:
@@ -165,14 +165,13 @@ class SwitchLoop:
     def _send(self, out: Packets) -> None:
         for number in np.unique(out.ports).tolist():
             rows = np.flatnonzero(out.ports == number)
-            port = self.ports.get(number)
+            port = self._outgoing.get(number)
             if port is None:
                 self.unattached += len(rows)
                 continue
             data, lengths = out.data[rows], out.lengths[rows]
             self._capture(number, data, lengths)
-            sender = port.port if isinstance(port, ImpairedPort) and self._compiled is not None else port
-            sender.send(data, lengths)
+            port.send(data, lengths)
             self.packets_out += len(rows)
 
     def _capture(self, number: int, data: ByteRows, lengths: Lengths) -> None:

@@ -61,7 +61,7 @@ def compiled(cache: Path | None) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def plain_functions() -> dict[str, Any]:
-    """The functions of `wires` as plain Python."""
+    """Returns the functions of `wires`, which decide what an impaired link does to a frame, as plain Python."""
     texts = [(name, text) for name, text in sources() if name == "wires.py"]
     return executed("sa_atp_plain_wires", texts, None, bits.plain())
 

@@ -74,7 +74,8 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
     HELD_ORDER_NEXT,
 ) = range(18)
 
-# WIRES: two rows for each port, the directions of its link: to the switch, and from it. Shares are in units of 2**-32.
+# WIRES: each port has two rows, one for each direction of its link: to the switch, and from it. LOSS, DUPLICATE and REORDER
+# are probabilities in units of 2**-32. FULL counts frames for which HELD had no room.
 (
     WIRE_USED, WIRE_DELAY_US, WIRE_JITTER_US, WIRE_LOSS, WIRE_DUPLICATE, WIRE_REORDER, WIRE_RANDOM, WIRE_LAST_US,
     WIRE_CARRIED, WIRE_LOST, WIRE_DUPLICATED, WIRE_REORDERED, WIRE_FULL,
@@ -82,8 +83,8 @@ OVERSIZED, REFUSED, NOT_DATAGRAMS, TOO_LONG = range(4)
 WIRE_ITEMS = 13
 SHARE = 1 << 32
 REORDER_BY_US = 2_000  # how long a frame may be held back, so that later ones overtake it
-# HELD: frames that cross wires: a heap of the first HELD_COUNT rows. PLACE: where the frame's bytes are, in rows of
-# HELD_BYTES; the rows behind have the places that are free.
+# HELD: frames on their way over wires. The first HELD_COUNT rows are a heap of them. PLACE: the row of HELD_BYTES that has
+# the frame's bytes; the rows behind the heap have the places that are free.
 HELD_DUE, HELD_ORDER, HELD_PLACE, HELD_WIRE, HELD_LENGTH = range(5)
 HELD_ITEMS = 5
 MOST_HELD = 16_384

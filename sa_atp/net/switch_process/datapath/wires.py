@@ -1,7 +1,7 @@
-"""Impaired links: each loses, delays, doubles and overtakes frames in one direction (a *wire*).
+"""Impaired links. A *wire* is one direction of such a link: it loses, delays, duplicates and reorders frames.
 
-A frame on its way waits in a heap (WIRES, HELD) until it is due. One that has crossed a wire to the switch is listed as one
-that arrives, one that has crossed a wire from it is sent.
+A frame on its way waits in a heap (HELD) until it is due. A frame that has crossed a wire to the switch is then listed with
+those that arrive; a frame that has crossed a wire from the switch is sent to the port.
 """
 
 from typing import TYPE_CHECKING
@@ -68,12 +68,13 @@ def drawn(s: int, wire: int) -> int:
 
 @inner
 def drawn_below(s: int, wire: int, most: int) -> int:
+    """A random number from 0 to most - 1."""
     return drawn(s, wire) * most >> 32
 
 
 @inner
 def arrives_at(s: int, wire: int, now: int) -> int:
-    """When a frame that is sent now will have crossed a wire; -1: it is lost."""
+    """Decides what becomes of a frame that is sent now. Returns: when it arrives; -1: the wire loses it."""
     if drawn(s, wire) < wires[wire, WIRE_LOSS]:
         wires[wire, WIRE_LOST] += 1
         return -1
@@ -90,7 +91,7 @@ def arrives_at(s: int, wire: int, now: int) -> int:
 
 @inner
 def again_at(s: int, wire: int, due: int) -> int:
-    """When the copy of a frame arrives, which itself arrives when `due`; -1: it has none."""
+    """Decides whether a wire duplicates a frame that arrives at `due`. Returns: when the copy arrives; -1: no copy."""
     if drawn(s, wire) >= wires[wire, WIRE_DUPLICATE]:
         return -1
     wires[wire, WIRE_DUPLICATED] += 1
@@ -99,6 +100,7 @@ def again_at(s: int, wire: int, due: int) -> int:
 
 @inner
 def comes_before(s: int, i: int, k: int) -> bool:
+    """Whether the frame in row i of HELD is due before the one in row k."""
     if held[i, HELD_DUE] != held[k, HELD_DUE]:
         return bool(held[i, HELD_DUE] < held[k, HELD_DUE])
     return bool(held[i, HELD_ORDER] < held[k, HELD_ORDER])
@@ -106,6 +108,7 @@ def comes_before(s: int, i: int, k: int) -> bool:
 
 @inner
 def swap(s: int, i: int, k: int) -> None:
+    """Exchanges two rows of HELD."""
     for item in range(HELD_ITEMS):
         kept = held[i, item]
         held[i, item] = held[k, item]
@@ -155,7 +158,7 @@ def let_go(s: int) -> int:
 
 @inner
 def hold_arriving(s: int, count: int, now: int) -> int:
-    """Has the listed frames of impaired ports cross their wires. Returns: how many frames are still in the list."""
+    """Sends the listed frames of impaired ports over their wires. Returns: how many other frames the list keeps."""
     kept = 0
     for i in range(count):
         wire = 2 * port_slots[in_ports[i]]
@@ -170,32 +173,32 @@ def hold_arriving(s: int, count: int, now: int) -> int:
         if due < 0:
             continue
         head = 0 if in_head_of[i] < 0 else HEAD_BYTES
-        copies = again_at(s, wire, due)
+        copy_due = again_at(s, wire, due)
         while due >= 0:
             at = hold(s, wire, in_lengths[i], due)
             if at >= 0:
                 if head > 0:
                     copy_bytes(held_bytes, at, in_heads, in_head_of[i], head)
                 copy_bytes(held_bytes, at + head, in_rows, in_starts[i] + head, in_lengths[i] - head)
-            due, copies = copies, -1
+            due, copy_due = copy_due, -1
     return kept
 
 
 @inner
 def hold_leaving(s: int, slot: int, k: int, now: int) -> None:
-    """Has a packet that leaves by an impaired port cross its wire."""
+    """Sends a packet that leaves by an impaired port over its wire."""
     wire = 2 * slot + 1
     due = arrives_at(s, wire, now)
     if due < 0:
         return
     head = min(out_lengths[k], HEAD_BYTES)
-    copies = again_at(s, wire, due)
+    copy_due = again_at(s, wire, due)
     while due >= 0:
         at = hold(s, wire, out_lengths[k], due)
         if at >= 0:
             copy_bytes(held_bytes, at, out_heads, k * HEAD_ROW + HEAD_AT, head)
             copy_bytes(held_bytes, at + head, out_bytes, out_starts[k], out_lengths[k] - head)
-        due, copies = copies, -1
+        due, copy_due = copy_due, -1
 
 
 @inner
