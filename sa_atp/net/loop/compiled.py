@@ -213,7 +213,7 @@ def _steady_kernels() -> Compiled:
         before[-1:],
         receive=i64(t.uint32[:, ::1], i64, state),
         answer=t.boolean(t.uint32[::1], i64, state),
-        transmit=i64(t.uint32[:, ::1], i64, i64, _read_only(t.float32, 1), state),
+        transmit=i64(t.uint32[:, ::1], i64, i64, _read_only(t.float32, 2), state),
         due_us=i64(state),
         may_gather=i64(state),
     )
@@ -236,7 +236,7 @@ def _steady_loop() -> Compiled:
         plain.Memory, polls=t.int64[::1], times=t.int64[::1], held=t.int32[::1], incoming=incoming, outgoing=outgoing,
         ring=_ring(), out=t.uint32[:, ::1], data=bytes_, question=bytes_,
     )  # fmt: skip
-    made = compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 1), _state()))
+    made = compiled(plain, before, run=t.void(_records(plain.Loop), memory, _read_only(t.float32, 2), _state()))
     _mark().touch()
     return made
 
@@ -308,7 +308,7 @@ def _state() -> Any:
     return _named(
         plain_steady.State, flow=_records(plain_steady.Flow), contribution=_records(kernels.Contribution),
         expected=_records(kernels.Expected), part=_records(kernels.Part), found=_records(kernels.Found), bits=bits,
-        fan_in=bits, rows=_records(kernels.Stream), sums=_sums(), sent=_sent(), fits=t.int8[::1],
+        fan_in=bits, rows=_records(kernels.Stream), sums=_sums(), sent=_sent(), fits=t.int8[:, ::1],
         done=_records(kernels.Complete), asked=_records(asking.Asked), gaps=_records(plain_steady.Gap),
         question=bits,
     )  # fmt: skip

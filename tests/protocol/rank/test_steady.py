@@ -25,6 +25,7 @@ from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.pace.sending import MAX_BURST
 
 SEEDS = 30
+MOST_PARTS = 4  # given one by one; with more, one array is given for all of a rank's contributions
 
 
 class LendingTwins(Twins):
@@ -42,7 +43,7 @@ class LendingTwins(Twins):
         self.room = np.zeros((MAX_BURST, self.size // 4), np.uint32)
         self.lent: Steady | None = None
         self.taken_us = 0
-        self.taken = self.sent = self.asked = self.answered = 0
+        self.taken = self.sent = self.joined = self.asked = self.answered = 0
 
     def lend(self, now: int) -> None:
         if self.lent is None:
@@ -100,6 +101,7 @@ class LendingTwins(Twins):
                 self.take_back()
             else:
                 self.sent += count
+                self.joined += count if len(self.lent.values) > 1 else 0
                 assert bool(self.flow["has_more"][0]) == self.plain.has_more
                 found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
                 if self.flow["asks"][0]:
@@ -154,10 +156,12 @@ def live(seed: int, twins: LendingTwins, rng: random.Random) -> None:
         for m in range(open_):
             usual = np.random.default_rng(seed + n + m).standard_normal(count).astype(np.float32)
             given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
+            each_part = 1 < of.micro_batches <= MOST_PARTS and rng.random() < 0.5
+            parts = [given, *(values(rng, count, magnitude) for _ in range(of.micro_batches - 1) if each_part)]
             both = [worker.collectives for worker in twins.both]
             index = [each.begin(count, ("key", m, made // of.lanes), now) for each in both]
             for each in both:
-                each.contribute(index[0], [given], of.bits_of(of.rank), now)
+                each.contribute(index[0], parts, of.bits_of(of.rank), now)
             sizes[index[0]] = count
         if rng.random() < 0.5:
             twins.lend(now)
@@ -212,15 +216,16 @@ def compare_events(twins: LendingTwins, sizes: dict[int, int]) -> int:
 
 def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady, "LEAST_MISSING", 4)
-    taken = sent = asked = answered = of_all = 0
+    taken = sent = joined = asked = answered = of_all = 0
     for seed in range(SEEDS):
         rng = random.Random(seed)
         twins = LendingTwins(rng, seed)
         live(seed, twins, rng)
         taken, sent, of_all = taken + twins.taken, sent + twins.sent, of_all + twins.plain.stats.results
-        asked, answered = asked + twins.asked, answered + twins.answered
+        joined, asked, answered = joined + twins.joined, asked + twins.asked, answered + twins.answered
     # else the rules would have been compared with themselves
     assert taken > of_all / 6
     assert sent > of_all / 6
+    assert joined > sent / 20
     assert asked > SEEDS
     assert answered > SEEDS

@@ -203,7 +203,7 @@ class CommonCase:
             rows=table(k.Stream, STEADY_ROWS),
             sums=operation.sums,
             sent=group.sent,
-            fits=group.fits[0],
+            fits=group.fits,
             done=table(k.Complete, plan.chunks),
             asked=table(Asked, MOST_ASKED),
             gaps=table(Gap, MOST_GAPS),

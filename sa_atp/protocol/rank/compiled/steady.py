@@ -22,7 +22,8 @@ from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.records import Record
 
-LEAST_MISSING = 64  # fragments: for fewer it is not worth while
+LEAST_MISSING = 16  # fragments: for fewer it is not worth while
+NO_VALUES: Values = np.zeros((0, 0), np.float32)
 
 
 class Steady:
@@ -42,8 +43,8 @@ class Steady:
         self._known = 0  # questions in State.asked that the rules have asked
         self.state: State | None = None
         """The operation's state for kernels; None: no stream has flowed yet."""
-        self.values: Values = np.zeros(0, np.float32)
-        """float32[values]: what is contributed, as kernels read it."""
+        self.values: Values = NO_VALUES
+        """float32[parts, values]: what is contributed, as kernels read it."""
 
     def enter(self, due_us: int, said_place: int, tell: int, now_us: int) -> bool:
         """Writes what the connection knows into `state`, if a stream flows. Returns: whether one does.
@@ -95,7 +96,7 @@ class Steady:
         state = self._common.state(self._record.array, operation, group)
         if state is None:
             return False
-        self._operation, self.state, self.values = operation, state, group.read_by_kernels[0]
+        self._operation, self.state, self.values = operation, state, group.joined()
         return True
 
     @property
@@ -137,4 +138,4 @@ class Steady:
     def forget(self, operation: Operation) -> None:
         """Drops the arrays and values of an operation that is over."""
         if operation is self._operation:
-            self._operation, self.state, self.values = None, None, np.zeros(0, np.float32)
+            self._operation, self.state, self.values = None, None, NO_VALUES

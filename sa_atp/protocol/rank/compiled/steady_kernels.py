@@ -245,12 +245,24 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
     return True
 
 
+def write_parts(words: Any, first: int, end: int, values: Any, state: Any) -> bool:
+    """Writes contributions, each the sum of all parts. (CommonCase.write) Returns: whether all were written."""
+    for part in range(values.shape[0]):
+        state.contribution[0].add = part > 0
+        written = fill(
+            words, 0, first, end, state.contribution, state.bits, state.sums.exponents, state.fits[part], values[part]
+        )  # fmt: skip
+        if written < end - first:
+            return False
+    return True
+
+
 def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any) -> int:
     """Writes what may leave now, if there is nothing but contributions that are sent for the first time.
 
     Args:
         words: uint32[most of a burst, 3 + words of the bitmap + lanes], filled from the first row on.
-        budget_bytes: bytes that may be sent; negative: any number. values: float32[values], what is contributed.
+        budget_bytes: bytes that may be sent; negative: any number. values: float32[parts, values], what is contributed.
 
     Returns: how many packets; -1: there is something else to do, which is for the rules. See `Flow.has_more` and `asks`.
     """
@@ -315,7 +327,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         if flow.asked >= asked.shape[0] or end - 1 <= flow.last_asked or question.size < 4:
             return -1
         flow.asks = True
-    if fill(words, 0, first, end, state.contribution, state.bits, state.sums.exponents, state.fits, values) < count:
+    if not write_parts(words, first, end, values, state):
         flow.asks = False
         return -1
     # ContributionGroup.on_sent

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sa_atp.basics.arrays import Addends, Bitmaps, Indices, Lanes, Mask
+from sa_atp.basics.arrays import Addends, Bitmaps, Indices, Lanes, Mask, Values
 from sa_atp.protocol.numbers.fragments import Plan, Run
 from sa_atp.protocol.packets.header import WORD_BITS, words_of
 from sa_atp.protocol.rank.compiled.kernels import Sent
@@ -19,6 +19,7 @@ from sa_atp.protocol.rank.sums.rounded_values import RoundedValues
 from sa_atp.protocol.rank.sums.under_way import UnderWay
 
 RESEND_AFTER_TRIES = 3  # transmissions through the switch before the slot is asked to hand over (section 5.5)
+MOST_JOINED_BYTES = 1 << 25  # of several parts that are copied for kernels: copying more would hold up the stream
 NO_FRAGMENTS: Indices = np.zeros(0, np.int64)
 
 
@@ -279,7 +280,16 @@ class ContributionGroup(Transmissions):
         """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
         return not (
             self.retransmit_queue or self.excluded or self.rounded or len(self._fresh) > 1 or self.bypass_leaf
-        ) and (self.in_order and self.is_aligned and len(self.parts) == 1 and bool(self.sending))
+        ) and (self.in_order and self.is_aligned and self._may_be_joined and bool(self.sending))
+
+    @property
+    def _may_be_joined(self) -> bool:
+        return len(self.parts) == 1 or sum(part.nbytes for part in self.parts) <= MOST_JOINED_BYTES
+
+    def joined(self) -> Values:
+        """The parts as one array, float32[parts, values]: a copy, if there are several."""
+        parts = self.read_by_kernels
+        return parts[0].reshape(1, -1) if len(parts) == 1 else np.stack(parts)
 
     @property
     def fresh_range(self) -> tuple[int, int]:
