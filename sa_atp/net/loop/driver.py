@@ -335,7 +335,9 @@ class Driver:
             self._serve(contributions=False)
             pause_s = 0.0
         self._flush_what_is_owed()
-        if pause_s:
+        if pause_s and self._resume_us is not None:  # what waits to be sent need not wait longer
+            pause_s = min(pause_s, (self._resume_us - now_us()) / 1e6)
+        if pause_s > 0:
             wait_readable(self._wake_read, pause_s)  # calls need not wait
 
     def _flush_what_is_owed(self) -> None:

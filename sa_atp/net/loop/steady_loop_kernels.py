@@ -332,3 +332,5 @@ def run(loop_: Any, memory: Any, values: Any, state: Any) -> None:
         if received > 0:
             now = clock(times)
             pause = int(pause_us(loop.coalescing, received, may_gather(state), now))
+            if loop.resume_us >= 0:  # what waits to be sent need not wait longer
+                pause = min(pause, loop.resume_us - now)
