@@ -33,7 +33,7 @@ CONTENTS = {
     "Use": [
         "docs/cli", "docs/python", "docs/pytorch", "docs/watching", "docs/reference", "docs/policies", "docs/own-program",
     ],
-    "Results": ["docs/artifact", "docs/reproduce", "docs/map", "docs/help-table", "docs/help-rules"],
+    "Results": ["docs/artifact", "docs/reproduce", "docs/map", "docs/help-table", "docs/help-rules", "docs/recovery-rules"],
     "How it works": [
         "ARCHITECTURE", "docs/one-packet", "docs/protocol", "docs/deviations", "docs/embedded-target", "docs/simulator",
         "docs/flow-model", "docs/tofino", "docs/log",
