@@ -12,8 +12,6 @@ LONGEST_PS_ROUND_TRIP_US = 500_000
 PS_ROUND_TRIP_REMEMBERED_US = 1_000_000
 LEAST_OF_SAMPLES = 1024  # the empty path's round trip is the least of so many, and of up to as many before
 LONGEST_US = 1 << 40
-LONGEST_ANSWER_US = 1_000_000  # what has had no answer for so long gets none, unless answers take as long
-LONGER = 4  # times as long as answers should take: queues may have been longer
 LEAST_REORDERING_US = 250
 LEAST_QUEUE_US = 4_000  # a busy host answers that much later now and then (as RFC 9406, section 4.3)
 
@@ -122,12 +120,6 @@ class RoundTrip:
     @property
     def timeout_us(self) -> int:
         return timeout_us(self)
-
-    @property
-    def longest_answer_us(self) -> int:
-        """After so long no answer of a switch or of the parameter server is under way any more."""
-        known_us = max(answer_us(self), 0 if self.of_server is None else self.of_server.answer_us)
-        return max(LONGEST_ANSWER_US, LONGER * known_us)
 
     def time_ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""

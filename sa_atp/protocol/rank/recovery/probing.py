@@ -77,10 +77,8 @@ class Prober:
 
     def ask_for(self, operation: Operation, locals_: Sequence[int], now_us: int, *, tells: bool = False) -> None:
         """Asks for some fragments of an operation. Args: tells: whether to say which ranks the first sum waits for."""
-        sent, since_us = self._under_way.sent, now_us - self._round_trip.longest_answer_us
-        numbers = [
-            self.questions.ask(operation, local, now_us, sent, tells=tells, since_us=since_us) for local in locals_
-        ]
+        sent = self._under_way.sent
+        numbers = [self.questions.ask(operation, local, now_us, sent, tells=tells) for local in locals_]
         for group in operation.groups:
             group.ask_again_us[locals_] = now_us + answer_us(self._round_trip)
         self.asking.asked_us, self.asking.behind = now_us, max(self.asking.behind, sent)

@@ -23,19 +23,13 @@ class Question:
     network."""
     tells: bool
     """Whether the answer is to say which ranks the sum waits for."""
-    reused: bool
-    """Whether an earlier question with the same number may still be answered. The parameter server's answer to it may
-    be under way even if the switch has answered later questions."""
-    again: bool
-    """Whether `reused`, and no later question has been answered: then an answer may be to either of the two."""
-    is_passed: bool = False
-    """Whether a later question has been answered: an answer to this one is older news."""
 
 
 class Questions:
     def __init__(self) -> None:
         self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # their answers are waited for
-        self._open: dict[tuple[int, int, int], Question] = {}  # by number too: all that may still be answered
+        # by number too: all that may still be answered, but for one whose number a later one has had since
+        self._open: dict[tuple[int, int, int], Question] = {}
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
 
@@ -43,13 +37,8 @@ class Questions:
         """Number of fragments for which an answer is waited for."""
         return len(self._latest)
 
-    def ask(
-        self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool, since_us: int = 0
-    ) -> int:
-        """Notes a question. Args: since_us: questions from before that time get no answer any more.
-
-        Returns: the number that the question has to carry.
-        """
+    def ask(self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool) -> int:
+        """Notes a question. Returns: the number that it has to carry."""
         counts = self._counts.setdefault(operation.index, {})
         count = counts.get(local, 0)
         counts[local] = count + 1
@@ -57,14 +46,8 @@ class Questions:
         number = count % QUESTION_NUMBERS
         fragment = operation.index, local
         before = self._latest.pop(fragment, None)
-        same = self._open.get((*fragment, number))
-        if same is not None and same.asked_us < since_us:
-            same = None
-        again = same is not None and not same.is_passed
-        if same is not None and again:  # the answer may be to the earlier one, which did not see later transmissions
-            behind = same.behind
         tells |= before is not None and before.tells
-        question = Question(operation, local, asked_us, behind, tells, same is not None, again)
+        question = Question(operation, local, asked_us, behind, tells)
         self._latest[fragment] = self._open[*fragment, number] = question
         return number
 
@@ -90,18 +73,8 @@ class Questions:
         """
         fragment = operation.index, local
         found = self._open.pop((*fragment, number), None)
-        if found is None:
-            return None
-        if self._latest.get(fragment) is found:
+        if found is not None and self._latest.get(fragment) is found:
             del self._latest[fragment]
-        if found.again:
-            return found  # the answer may be to the earlier question, so those since then are not passed
-        count = self._counts[operation.index][local]
-        age = (count - 1 - number) % QUESTION_NUMBERS  # questions that were asked after it
-        for n in range(age + 1, min(count, QUESTION_NUMBERS)):
-            earlier = self._open.get((*fragment, (count - 1 - n) % QUESTION_NUMBERS))
-            if earlier is not None:
-                earlier.is_passed = True
         return found
 
     def overdue(self, asked_before_us: int) -> list[Question]:

@@ -135,21 +135,20 @@ class Recovery:
             by: Literal["switch", "parameter server"] = "parameter server" if from_server else "switch"
             self._log(Answered(operation.index, local, hex(bits), by, elapsed_us))
         if from_server:
-            if not question.reused or elapsed_us >= self._round_trip.smoothed_us:
-                # where no switch aggregates, contributions go by the same path
-                path = self._round_trip
-                (path.time_server_answer if self._member.levels else path.time_answer)(elapsed_us)
+            # where no switch aggregates, contributions go by the same path
+            path = self._round_trip
+            (path.time_server_answer if self._member.levels else path.time_answer)(elapsed_us)
             if not self._member.levels and self._round_trip.is_queue:
                 self._window.on_queue()  # nothing on this path marks
-        elif not question.again or elapsed_us >= self._round_trip.smoothed_us:
+        else:
             self._round_trip.time_answer(elapsed_us)
         is_marked = flags & Flag.CONGESTION != 0
         on_left_by_answer(self._under_way, self._window, self._round_trip, question.behind, is_marked, now_us)
         if self._window_log is not None:
             self._window_log.note("mark")
-        if not from_server and not question.again:
+        if not from_server:
             self._find_lost_questions(question, now_us)
-        if question.is_passed or (from_server and question.reused) or not operation.pending[local]:
+        if not operation.pending[local]:
             return None
         return self._on_held(operation, local, bits, question, from_server, now_us)
 
