@@ -77,7 +77,8 @@ class Worker:
         self._sender = Sender(connection, self._prober, self._recovery)
         common = connection.common
         self._steady = None
-        if common is not None and not membership.scatters:  # what is scattered is taken by the rules
+        # what is scattered, and what the parameter server sums, is taken by the rules
+        if common is not None and not membership.scatters and membership.levels:
             self._steady = Steady(connection, self._prober, self._receiver, common)
         self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
         bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()

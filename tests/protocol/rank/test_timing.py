@@ -1,11 +1,18 @@
 """When a fragment that others overtake counts as lost."""
 
+import numpy as np
+import pytest
+from helpers.answers import member_of, results_of
+
+from sa_atp.protocol.packets.header import headers
+from sa_atp.protocol.packets.spec import Flag
 from sa_atp.protocol.rank.pace.timing import (
     LEAST_OF_SAMPLES,
     LONGEST_PS_ROUND_TRIP_US,
     PS_ROUND_TRIP_REMEMBERED_US,
     RoundTrip,
 )
+from sa_atp.protocol.rank.worker import Worker
 
 NOW_US = 1_000_000
 
@@ -77,3 +84,17 @@ def test_where_no_switch_answers_it_is_the_way_to_the_server() -> None:
     assert path.smoothed_us < 2_000, "it says nothing of the way to a switch"
     path.time_answer(1_500)
     assert path.empty_share > 0.3
+
+
+@pytest.mark.parametrize(("levels", "adds"), [(0, False), (1, True)])
+def test_the_parameter_servers_time_is_added_only_where_a_switch_sums_as_well(levels: int, *, adds: bool) -> None:
+    """Else nothing overtakes what goes by the parameter server, and losses would be seen late."""
+    worker = Worker(member_of(levels=levels), NOW_US, first_request=1)
+    index = worker.collectives.begin(640, None, NOW_US, whole=True)
+    worker.collectives.contribute(index, [np.ones(640, np.int32)], 0b1, NOW_US)
+    sent = worker.transmit(NOW_US)[-1]
+    results = results_of(sent.data, 0b11)
+    headers(results.data)["flags"] |= np.uint8(Flag.FROM_PS | Flag.FAN_OUT)
+    worker.receive([results], NOW_US + 50_000)
+    assert worker.stats.results_from_server == 10
+    assert worker.round_trip.some_go_by_server(NOW_US + 50_001) is adds

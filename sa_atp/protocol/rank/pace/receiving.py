@@ -197,7 +197,7 @@ class Receiver:
         )
         finished = int(np.count_nonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)) if at_server else 0
         stored = at_server - finished
-        if finished:
+        if finished and self._member.levels:  # else all go by the parameter server, and nothing overtakes them
             last = np.flatnonzero(flags & _FINISHED_AT_PS == _FINISHED_AT_PS)[-1]
             self._time_ps_round_trip(int(head["seq"][last]), now_us)
         self._stats.results_from_server += finished
