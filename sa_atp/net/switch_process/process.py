@@ -25,7 +25,7 @@ LONGEST_WAIT_S = 0.2
 
 
 def _wires(ports: Mapping[int, Port]) -> AnyIntegers | None:
-    """Returns WIRES (see `datapath.state`), where ports' links have their rows from now on; None: no link is impaired."""
+    """Returns the array WIRES (see `datapath.state`), whose rows the links use from now on; None: no link is impaired."""
     if not any(isinstance(port, ImpairedPort) for port in ports.values()):
         return None
     wires = np.zeros((2 * len(ports), state.WIRE_ITEMS), np.int64)

@@ -156,8 +156,9 @@ def live(seed: int, twins: LendingTwins, rng: random.Random) -> None:
         for m in range(open_):
             usual = np.random.default_rng(seed + n + m).standard_normal(count).astype(np.float32)
             given = values(rng, count, magnitude) if rng.random() < 0.2 else usual
-            each_part = 1 < of.micro_batches <= MOST_PARTS and rng.random() < 0.5
-            parts = [given, *(values(rng, count, magnitude) for _ in range(of.micro_batches - 1) if each_part)]
+            parts = [given]
+            if 1 < of.micro_batches <= MOST_PARTS and rng.random() < 0.5:
+                parts += [values(rng, count, magnitude) for _ in range(of.micro_batches - 1)]
             both = [worker.collectives for worker in twins.both]
             index = [each.begin(count, ("key", m, made // of.lanes), now) for each in both]
             for each in both:

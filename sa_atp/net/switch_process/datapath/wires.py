@@ -68,7 +68,7 @@ def drawn(s: int, wire: int) -> int:
 
 @inner
 def drawn_below(s: int, wire: int, most: int) -> int:
-    """A random number from 0 to most - 1."""
+    """Returns a random number from 0 to most - 1."""
     return drawn(s, wire) * most >> 32
 
 

@@ -28,7 +28,7 @@ class Question:
 class Questions:
     def __init__(self) -> None:
         self._latest: OrderedDict[_Fragment, Question] = OrderedDict()  # their answers are waited for
-        # by number too: all that may still be answered, but for one whose number a later one has had since
+        # unanswered questions, by fragment and number; a later question replaces one with the same number
         self._open: dict[tuple[int, int, int], Question] = {}
         self._counts: dict[int, dict[int, int]] = {}  # operation: how often each of its fragments has been asked for
         self._last: dict[int, int] = {}  # operation: the last of its fragments that have been asked for
@@ -38,7 +38,7 @@ class Questions:
         return len(self._latest)
 
     def ask(self, operation: Operation, local: int, asked_us: int, behind: int, *, tells: bool) -> int:
-        """Notes a question. Returns: the number that it has to carry."""
+        """Notes a question that is to be sent. Returns: the number that its packet carries."""
         counts = self._counts.setdefault(operation.index, {})
         count = counts.get(local, 0)
         counts[local] = count + 1

@@ -135,7 +135,7 @@ class Recovery:
             by: Literal["switch", "parameter server"] = "parameter server" if from_server else "switch"
             self._log(Answered(operation.index, local, hex(bits), by, elapsed_us))
         if from_server:
-            # where no switch aggregates, contributions go by the same path
+            # where no switch aggregates, contributions take this path as well, so that its answers time them
             path = self._round_trip
             (path.time_server_answer if self._member.levels else path.time_answer)(elapsed_us)
             if not self._member.levels and self._round_trip.is_queue:
