@@ -84,8 +84,7 @@ class Communicator(Asking, Scattering, Gathering):
         driver.expect(size)
         self._session = Session(self._worker)
         self.helping = Helping(membership, self.ask, now_us, lambda: self._worker.answer_us)
-        self._session.revoked = self.helping.on_revoked
-        self._session.called = self.helping.on_called
+        self._session.assigned = self.helping.on_assigned
         self._driver = driver
         self._closed = False
         self._closing = threading.Lock()  # the first call of close takes it, and keeps it

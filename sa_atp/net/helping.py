@@ -1,7 +1,7 @@
-"""A rank's side of help: its claim on its own shard, and what it and the parameter server tell each other.
+"""A rank's side of help: what it holds of its own shard, its work for others, and its reports to the parameter server.
 
-Two threads call this: the one that computes begins micro-batches, and the connection's gives up revoked ones. No call
-blocks. (protocol section 10.2)
+Two threads call this: the one that computes takes micro-batches, and the connection's takes assignments. No call blocks.
+(protocol section 10.2)
 """
 
 import math
@@ -10,9 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from statistics import median_low
-from typing import Any, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, NamedTuple, TypeVar
 
 from sa_atp.protocol.help.belief import Forecast
 from sa_atp.protocol.help.progress import SendProgress
@@ -21,37 +19,59 @@ from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.share import Share
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request
-from sa_atp.protocol.packets.help_messages import AboutHelp, Call, Claim, Granted, Idle, Nothing, Offer, Work
+from sa_atp.protocol.packets.help_messages import Assignment, Offer, WorkReport
 
 T = TypeVar("T")
 Ask = Callable[[Request, Callable[[Reply | None], Any]], "Future[Any]"]
-STEPS_KEPT = 4  # steps whose shards are kept: leaders may be ahead of a straggler whose work they do
+STEPS_KEPT = 4  # steps whose work is kept: leaders may be ahead of a straggler whose work they do
 SLOWER = 1.5  # a rank whose micro-batches take this many times as long as in the last step tells the server at once
 RECENT = 3  # micro-batches in the reported mean: on a busy host one takes longer, and the next one less
 EARLY = Rule(
     "sending early", "What is computed leaves before an answer that takes longer than a piece, and than sending."
 )
-MARGIN = 1.25  # round trips before the held micro-batches run out, at which the next claim is sent
+MARGIN = 1.25  # round trips before the held micro-batches run out, at which the next report asks for more
 
 
-class OwnShard:
-    """A rank's own shard in one step; made by `Helping.own_shard`."""
+class Work(NamedTuple):
+    """Micro-batches that a rank is given to compute as a helper."""
+
+    shard: int
+    micro_batches: tuple[int, ...]
+    """In the order in which they are to be computed."""
+    is_copy: bool
+    """Their owner holds them, too, but is silent."""
+
+
+class StepWork:
+    """A rank's work in one step: what it holds of its own shard, and what it is given of others'; see `Helping.work`."""
 
     def __init__(self, helping: "Helping", step: int, limit: int) -> None:
+        """Args: limit: how many micro-batches of its own shard it holds at the beginning."""
         self.step = step
+        self.news: Future[None] = Future()
+        """Is done, and replaced, when the parameter server has said something about the step."""
+        self.is_offering = False
+        """Whether an offer to compute for others is not answered yet."""
+        self.has_offered = False
+        """Whether this rank has offered to compute for others in this step."""
         self._helping = helping
         self._lock = helping.lock
         self._share = Share(helping.micro_batches, limit)
-        self._newest = 0  # number of the newest claim: answers to older ones are ignored
-        self._asked = False  # whether the newest claim is unanswered
+        self._newest = 0  # number of the newest report: what older ones' answers say of our own shard is ignored
+        self._asked = False  # whether the newest report is unanswered
+        self._known = limit  # how many micro-batches the rank held when the newest report was answered
         # whether the parameter server knows what this rank holds, and how slow it is
         self._told = limit >= helping.micro_batches and not helping.was_cut_off
         self._was_unlike = False  # whether this rank has reported in this step that it is slower, or faster
         self._since_us: int | None = None  # when the current micro-batch was begun; None: it is done
-        self._waiting: Future[None] | None = None
+        self._works: deque[Work] = deque()  # given, and not taken
+        self._given = 0  # contributions of others that it was given in this step, as a bitmap
+        self._offer_at_us = 0  # when to offer again, by the newest answer to an offer, or the newest call
+
+    # --- our own shard --------------------------------------------------------------------------------------------------
 
     def take(self) -> int | None:
-        """Begins the next micro-batch, and claims more before none is left.
+        """Begins the next micro-batch of our own shard, and asks for more before none is left.
 
         Returns: its number; None if the rank may not compute another one, or not yet.
         """
@@ -67,8 +87,8 @@ class OwnShard:
             reserve_us = MARGIN * self._helping.answer_us()
             soon = self._share.left * self._helping.micro_batch_us <= reserve_us
             wants = not self._told or (soon and self._wants_more and not self._asked)
-            claim = self._claim() if wants else None
-        self._send(claim)
+            report = self._report() if wants else None
+        self._send(report)
         return found
 
     def finish_micro_batch(self) -> None:
@@ -76,41 +96,40 @@ class OwnShard:
         with self._lock:
             self._since_us = None
 
-    def request_more(self) -> "Future[None] | None":
-        """Claims more micro-batches, if none is left to take.
-
-        Returns: a future that is done when `take` may have another one; None if there will be none in this step.
-        """
+    def may_get_more(self) -> bool:
+        """Whether it may still get micro-batches of its own shard; asks for more, if it has begun all that it holds."""
         with self._lock:
             # micro-batches that were given back would be lost if the server did not know of it, so its answer is awaited
-            if self._share.left == 0 and not self._wants_more and (self._share.is_whole or not self._asked):
-                return None
-            found = self._waiting = Future()
-            if self._share.left > 0:
-                found.set_result(None)
-            claim = None if self._asked or self._share.left > 0 else self._claim()
-        self._send(claim)
-        return found
+            if self._share.left == 0 and not self._wants_more and self._share.limit >= self._known:
+                return False
+            report = self._report() if self._share.left == 0 and not self._asked else None
+        self._send(report)
+        return True
 
     @property
     def left_us(self) -> int:
         """The time that the held micro-batches which have not been begun will take."""
         return self._share.left * self._helping.micro_batch_us
 
-    def revoke(self, held: int) -> None:
-        """Gives back the micro-batches that this rank need not hold, and reports its progress with a new claim.
+    def report_done(self) -> None:
+        """Reports that this rank has computed all that it held of its own shard."""
+        with self._lock:
+            self._helping.idle_in = self.step
+            report = self._report()
+        self._send(report)
+
+    def _revoke(self, held: int) -> "tuple[int, WorkReport] | None":
+        """Gives back the micro-batches that this rank need not hold, and reports its progress.
 
         Args: held: how many the server believes that this rank holds. If this rank has claimed fewer, the server had not
-            received the newest claim yet, which is then the answer.
+            received the newest report yet, which is then the answer.
         """
-        with self._lock:
-            if self._asked and self._share.limit < held:
-                return
-            # before the first micro-batch, its begin is unknown, unless this rank only waits for the last step's sum
-            keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
-            self._share.give_back(self._reserve() if keeps else 0)
-            claim = self._claim()
-        self._send(claim)
+        if self._asked and self._share.limit < held:
+            return None
+        # before the first micro-batch, its begin is unknown, unless this rank only waits for the last step's sum
+        keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
+        self._share.give_back(self._reserve() if keeps else 0)
+        return self._report()
 
     def _reserve(self) -> int:
         """How many micro-batches this rank needs to stay busy until an answer can arrive."""
@@ -123,32 +142,103 @@ class OwnShard:
     def _wants_more(self) -> bool:
         return not self._share.over and not self._share.is_whole
 
-    def _claim(self) -> "tuple[int, Claim]":
-        """The next claim, and its number."""
+    # --- others' work -----------------------------------------------------------------------------------------------------
+
+    def take_given(self) -> Work | None:
+        """Takes the next work that this rank was given as a helper. Returns: None: there is none."""
+        with self._lock:
+            work = self._works.popleft() if self._works else None
+            if work is not None:
+                self._helping.helps_rank = None if work.shard == self._helping.rank else work.shard
+            return work
+
+    @property
+    def given(self) -> tuple[Work, ...]:
+        """Work that this rank was given as a helper and has not taken, in order."""
+        with self._lock:
+            return tuple(self._works)
+
+    @property
+    def offers_again_in_us(self) -> int:
+        """After how long to offer again."""
+        return max(0, self._offer_at_us - self._helping.now_us())
+
+    def offer(self, missing: int, *, busy_us: int, progress: SendProgress | None) -> None:
+        """Offers to compute for others. (protocol section 10.3)
+
+        Args:
+            missing: contributions that the sums lack, as a bitmap.
+            busy_us: how long this rank is still busy with other work.
+            progress: how far its own fragments are, where that is known.
+        """
+        with self._lock:
+            self.is_offering = self.has_offered = True
+            pending = None if progress is None else math.floor(1000 * progress.pending)
+            offer = Offer(missing=missing, busy_us=busy_us, pending=pending, given=self._given)
+            report = self._report(offer)
+        self._send(report)
+
+    # --- what the parameter server is told, and says ---------------------------------------------------------------------
+
+    def _report(self, offer: Offer | None = None) -> "tuple[int, WorkReport]":
+        """The next report, and its number."""
         self._newest += 1
         self._asked = self._told = True
+        share = self._share
         since_us = None if self._since_us is None else self._helping.now_us() - self._since_us
         told = self._helping.report(self.step)
-        return self._newest, Claim(begun=self._share.begun, held=self._share.limit, since_us=since_us, **told)
+        return self._newest, WorkReport(begun=share.begun, held=share.limit, since_us=since_us, offer=offer, **told)
 
-    def _send(self, numbered: "tuple[int, Claim] | None") -> None:
+    def _send(self, numbered: "tuple[int, WorkReport] | None") -> None:
+        """Sends a report, if there is one; without the lock, because the connection has one of its own."""
         if numbered is not None:
-            number, claim = numbered
-            self._helping.ask(claim, lambda reply: self._answered(number, reply))
+            number, said = numbered
+            has_offered = said.offer is not None
+            self._helping.ask(said, lambda reply: self._answered(number, reply, has_offered=has_offered))
 
-    def _answered(self, number: int, reply: Reply | None) -> None:
-        """Takes the reply to a claim; None: none came before the step was over."""
+    def _answered(self, number: int, reply: Reply | None, *, has_offered: bool) -> None:
+        """Takes the reply to a report; None: none came before the step was over."""
         with self._lock:
-            if number != self._newest:
-                return  # a newer claim has been sent, and may hold less
-            self._asked = False
-            if isinstance(reply, Granted):
-                self._share.grant(reply.until, reply.over)
-            else:
-                self._share.grant(0, over=True)
-            waiting, self._waiting = self._waiting, None
-        if waiting is not None and not waiting.done():
-            waiting.set_result(None)
+            if has_offered:
+                self.is_offering = False
+            told = reply if isinstance(reply, Assignment) else Assignment(step=self.step, over=True)
+            if number == self._newest:  # else a newer one has been sent, and may hold less
+                self._asked = False
+                self._share.grant(told.until or 0, told.over)
+                self._known = self._share.limit
+            self._take(told, is_newest_word=has_offered)
+        self._tell()
+
+    def on_assigned(self, told: Assignment) -> None:
+        """Takes what the parameter server says by itself."""
+        with self._lock:
+            report = None if told.revokes is None else self._revoke(told.revokes)
+            self._take(told)
+        self._send(report)
+        self._tell()
+
+    def _take(self, told: Assignment, *, is_newest_word: bool = False) -> None:
+        """Takes work. What was sent twice, because the first message was late, counts once.
+
+        Args: is_newest_word: whether what it says of further work counts even if there is nothing new.
+        """
+        helping = self._helping
+        new = (told.work | told.copies) & ~self._given
+        self._given |= new
+        for bits, is_copy in ((told.work & new, False), (told.copies & new, True)):
+            for shard, numbers in helping.contributions.micro_batches_of(bits).items():
+                # the last one first, as it is farthest from what the owner is at
+                self._works.append(Work(shard, tuple(numbers if is_copy else numbers[::-1]), is_copy))
+                helping.helped += 0 if shard == helping.rank else len(numbers)
+        if is_newest_word and not self._works:
+            helping.helps_rank = None
+        if new or is_newest_word:
+            self._offer_at_us = helping.now_us() + told.again_us
+
+    def _tell(self) -> None:
+        with self._lock:
+            news, self.news = self.news, Future()
+        news.set_result(None)
 
 
 class Helping:
@@ -173,7 +263,8 @@ class Helping:
         self._ask = ask
         self._hold = self.micro_batches
         self._next_step = 0
-        self._idle_in = -1  # the last step in which this rank was idle before the sum was there
+        self.idle_in = -1
+        """The last step in which this rank was idle before the sum was there."""
         self._began_us = now_us()
         self._took_us: list[int] = []  # of each micro-batch of this step
         self._told = 0  # how many of these have been reported
@@ -188,19 +279,13 @@ class Helping:
         self._crossed = False  # in this step
         self.was_cut_off = False
         """Whether others have computed this rank's current micro-batch first, so that its speed is not known."""
-        self.ask_at_us = now_us()
-        """When to offer again, by the newest answer to an offer, or the newest call."""
-        self.has_work: Future[None] = Future()
-        """Is done as soon as `take_work` has some."""
-        self._works: deque[Work] = deque()  # given, and not taken
-        self._given: set[tuple[int, int]] = set()  # (shard, micro-batch) of work in this step
         self.helps_rank: int | None = None
         """The rank whose micro-batches this rank was last given to compute, until it asks again; None: nobody's."""
         self.helped = 0
         """Micro-batches of other ranks that this rank was given to compute."""
-        self._membership = membership
-        self._rank = membership.rank
-        self._shards: dict[int, OwnShard] = {}
+        self.rank = membership.rank
+        self.contributions = membership.map
+        self._works: dict[int, StepWork] = {}  # by step
 
     def begin_step(self) -> int:
         """Begins a step. Returns: its number in questions, which the connection counts: it is the same on every rank, as
@@ -217,26 +302,23 @@ class Helping:
             self._untold_us += self._took_us[self._told :]
             self._took_us, self._told = [], 0
             self.may_cross, self._crossed = self._crossed, False
-            self._given.clear()
-            self._works.clear()
-            self.has_work = Future()
             return self._next_step - 1
 
-    def own_shard(self, step: int) -> OwnShard:
-        """The rank's own shard in a step. Args: step: from `begin_step`."""
+    def work(self, step: int) -> StepWork:
+        """The rank's work in a step. Args: step: from `begin_step`."""
         with self.lock:
-            if step not in self._shards:
-                self._shards[step] = OwnShard(self, step, self._hold)
-                for old in [s for s in self._shards if s <= step - STEPS_KEPT]:
-                    del self._shards[old]
-            return self._shards[step]
+            if step not in self._works:
+                self._works[step] = StepWork(self, step, self._hold)
+                for old in [s for s in self._works if s <= step - STEPS_KEPT]:
+                    del self._works[old]
+            return self._works[step]
 
-    def on_revoked(self, step: int, held: int) -> None:
-        """Handles the parameter server's `revoke`; called in the connection's thread."""
+    def on_assigned(self, told: Assignment) -> None:
+        """Takes what the parameter server says though this rank has not asked; called in the connection's thread."""
         with self.lock:
-            is_over = step < self._next_step - 1
-        if not is_over:
-            self.own_shard(step).revoke(held)
+            work = self.work(told.step) if told.step >= self._next_step - 1 else None
+        if work is not None:
+            work.on_assigned(told)
 
     def record_micro_batch(self, elapsed_us: int, *, cut_off: bool = False) -> None:
         """Records how long a micro-batch took; the next question reports it.
@@ -279,7 +361,7 @@ class Helping:
         """Whether only the sum of the step before is missing, and the link is not slow, so that the sum comes soon. In the
         first step the link's speed is not known.
         """
-        return 0 < self._idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
+        return 0 < self.idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
 
     @property
     @EARLY.or_else(False)
@@ -288,7 +370,7 @@ class Helping:
         return max(self._sent_us, self.micro_batch_us) < self.answer_us()
 
     def report(self, step: int) -> dict[str, int]:
-        """The fields that every question has; marks the micro-batches in them as reported."""
+        """What a report says of the rank itself; marks the micro-batches in it as reported."""
         with self.lock:
             new = len(self._took_us) - self._told
             # those of this step alone, if there are any: a worker that is slow all at once must not look half as slow
@@ -306,97 +388,19 @@ class Helping:
             "weight": self.weight,
         }
 
-    def ask(self, question: Claim | Offer | Idle, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        """Sends a question, and takes the advice for coming steps from the answer."""
+    def ask(self, said: WorkReport, understand: Callable[[Reply | None], T]) -> "Future[T]":
+        """Sends a report, and takes the advice for coming steps from the answer."""
 
         def heard(reply: Reply | None) -> T:
-            if isinstance(reply, AboutHelp):
+            if isinstance(reply, Assignment):
                 with self.lock:
                     self._hold, self.helps = min(reply.hold, self.micro_batches), reply.helps
                     if reply.bypass_leaf:
                         self.may_cross = self._crossed = True
             return understand(reply)
 
-        return self._ask(question, heard)
+        return self._ask(said, heard)
 
-    def offer(
-        self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
-    ) -> "Future[Work | Nothing]":
-        """Offers to compute for others. Returns: the work, or nothing. (protocol section 10.3)
-
-        Args:
-            step: from begin_step.
-            missing: contributions that the sums lack, as a bitmap.
-            busy_us: how long this rank is still busy with other work.
-            progress: how far its own fragments are, where that is known.
-        """
-        with self.lock:
-            question = Offer(
-                missing=missing,
-                busy_us=busy_us,
-                pending=None if progress is None else math.floor(1000 * progress.pending),
-                given=self._bits_given(),
-                **self.report(step),
-            )
-
-        def understand(reply: Reply | None) -> Work | Nothing:
-            answer = reply if isinstance(reply, Work | Nothing) else Nothing()
-            self._take_answer(step, answer)
-            return answer
-
-        return self.ask(question, understand)
-
-    def on_called(self, call: Call) -> None:
-        """Handles the parameter server's `call`; called in the connection's thread."""
-        work = Work(shard=call.shard, micro_batches=call.micro_batches, backup=call.backup, again_us=call.again_us)
-        self._take_answer(call.step, work, is_new=False)
-
-    def _take_answer(self, step: int, answer: Work | Nothing, *, is_new: bool = True) -> None:
-        """Takes the answer to an offer, or a call. Work that was sent twice, because the first message was late, counts
-        once.
-
-        Args: is_new: whether what it says of further work is the newest word even if this rank has that work.
-        """
-        with self.lock:
-            if step != self._next_step - 1:
-                return
-            new: list[int] = []
-            if isinstance(answer, Work):
-                new = [m for m in answer.micro_batches if (answer.shard, m) not in self._given]
-                self._given.update((answer.shard, m) for m in new)
-                self.helped += 0 if answer.shard == self._rank else len(new)
-            if new and isinstance(answer, Work):
-                self._works.append(replace(answer, micro_batches=new))
-            elif isinstance(answer, Nothing) and not self._works:
-                self.helps_rank = None
-            if new or is_new:
-                self.ask_at_us = self.now_us() + answer.again_us
-            has_work = self.has_work if new and not self.has_work.done() else None
-        if has_work is not None:
-            has_work.set_result(None)
-
-    def take_work(self) -> Work | None:
-        """Takes the next work that this rank was given as a helper. Returns: None: there is none."""
-        with self.lock:
-            if not self._works:
-                return None
-            work = self._works.popleft()
-            if not self._works:
-                self.has_work = Future()
-            self.helps_rank = None if work.shard == self._rank else work.shard
-            return work
-
-    @property
-    def works(self) -> tuple[Work, ...]:
-        """Work that this rank was given as a helper and has not taken, in order."""
-        with self.lock:
-            return tuple(self._works)
-
-    def _bits_given(self) -> int:
-        return sum(self._membership.bit(shard, m) for shard, m in self._given)
-
-    def report_idle(self, step: int) -> "Future[None]":
-        """Reports that this rank has computed all that it held."""
-        with self.lock:
-            self._idle_in = step
-        return self.ask(Idle(**self.report(step)), lambda reply: None)
+    def offer(self, work: StepWork, missing: int, *, busy_us: int, progress: SendProgress | None) -> None:
+        """See `StepWork.offer`."""
+        work.offer(missing, busy_us=busy_us, progress=progress)

@@ -21,17 +21,17 @@ from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.numbers.quantise import largest, poisoned
 from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.control import Reply, Request, Seated, Taken, TakeSeat, decode_request, encode
-from sa_atp.protocol.packets.help_messages import Call, Claim, Idle, Offer
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.lateness_messages import AskLateness, JobLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.status_messages import AskStats, JobStats
-from sa_atp.protocol.rank.events import Answer, Called, Failed, OperationDone, Revoked, WaitingFor
+from sa_atp.protocol.rank.events import Answer, Assigned, Failed, OperationDone, WaitingFor
 from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.worker import Worker
 
 T = TypeVar("T")
 ProgramQuestion = (
-    Claim | Offer | Idle | TakeSeat | AskStats | AskLateness
+    WorkReport | TakeSeat | AskStats | AskLateness
 )  # what they may ask; everything else the connection says by itself
 WORD_BYTES = 4  # of a lane
 MOST_FRAGMENTS = 1 << 29  # of data in one operation: the order of sequence numbers that are farther apart is ambiguous
@@ -118,10 +118,8 @@ class Session:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.membership, self._collectives = worker.membership, worker.collectives
-        self.revoked: Callable[[int, int], None] = lambda step, held: None
-        """Called when the parameter server revokes micro-batches of this rank's own shard in a step."""
-        self.called: Callable[[Call], None] = lambda call: None
-        """Called when the parameter server gives this rank work that it did not ask for just now."""
+        self.assigned: Callable[[Assignment], None] = lambda told: None
+        """Called when the parameter server takes work back from this rank, or gives it some that it did not ask for."""
         self._own_bits = self.membership.bits_of(self.membership.rank)
         self._sums: dict[int, Sum] = {}
         self._questions: dict[int, tuple[Future[Any], Callable[[Reply | None], Any]]] = {}
@@ -308,10 +306,8 @@ class Session:
                     if number in self._questions:
                         future, understand = self._questions.pop(number)
                         future.set_result(understand(reply))
-                case Revoked(step, held):
-                    self.revoked(step, held)
-                case Called(call):
-                    self.called(call)
+                case Assigned(assignment):
+                    self.assigned(assignment)
                 case Failed(error):
                     self.fail(error)
         if self.membership.help_grade is not HelpGrade.NONE:

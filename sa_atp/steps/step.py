@@ -6,19 +6,18 @@ contributed and waits, it probes the switch, offers to work, and contributes the
 The step is a generator that yields effects (effects.py), so that it runs in real and in virtual time alike.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.net.helping import OwnShard
+from sa_atp.net.helping import StepWork, Work
 from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, LINKS, WRITTEN_AHEAD_US
 from sa_atp.protocol.help.rules import Rule
-from sa_atp.protocol.packets.help_messages import Nothing, Work
 from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
@@ -28,7 +27,6 @@ OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at wh
 AHEAD = Rule("offers ahead", "A worker that is likely to get work offers to work before it is done with its own.")
 
 
-Offered = Future[Work | Nothing]
 Lot = dict[int, Values]
 """Computed gradients that leave together, by contribution bit."""
 
@@ -59,6 +57,8 @@ class Stepper:
         self._typical_us = 1
         self.deal: Deal | None = None
         """The samples of each micro-batch of the step; None: all micro-batches have the same size."""
+        self._contributed_us = 0  # when our own contribution of the step was on its way; 0: it is not
+        self._help_from_us = 0  # when to begin to offer help in the step
         self._may_be_behind = False  # others may be steps ahead, because they did not wait for our last contribution
 
     def run(self, step: int) -> Steps:
@@ -69,15 +69,13 @@ class Stepper:
         sum_ = self.host.begin(self.workload.values)
         arrived_us: list[int] = []
         add_inline_callback(sum_.future, lambda _: arrived_us.append(self.host.now_us()))
+        self._contributed_us = 0
         is_overtaken = yield from self._check_overtaken(sum_)
-        if not is_overtaken:
-            # computed and not sent yet: first what our leaf sums, then what it does not; each backup by itself, because
-            # its owner may send the same
-            gathered: list[Lot] = [{}, {}]
-            offer = yield from self._compute_own_shard(step, sum_, record, gathered)
-        contributed_us = self.host.now_us()
-        if self.helps and not is_overtaken:
-            yield from self._help(step, sum_, record, offer, gathered)
+        if not self.helps:
+            yield from self._compute_alone(step, sum_, record)
+        elif not is_overtaken:
+            yield from self._compute_and_help(step, sum_, record)
+        contributed_us = self._contributed_us or self.host.now_us()
         yield Wait(sum_.future)
         unseen_us = self.host.now_us() - min(arrived_us, default=self.host.now_us())
         self._may_be_behind = is_overtaken or unseen_us > self.host.helping.answer_us() > 0
@@ -113,74 +111,110 @@ class Stepper:
         elif max(written_us, slots_us) > WRITTEN_AHEAD_US:
             helping.record_sending(max(written_us, slots_us))
 
-    # --- own work -----------------------------------------------------------------------------------------------------
+    # --- work ---------------------------------------------------------------------------------------------------------
 
-    def _compute_own_shard(self, step: int, sum_: PendingSum, record: StepRecord, gathered: list[Lot]) -> Steps:
-        """Computes what we hold of our own shard, and contributes it.
-
-        Args: gathered: what is computed and not sent, which is added to: work for others, done while we wait for an
-            answer, and own contributions that leave with work for others.
-        Returns: an offer to help that was made ahead, or None.
-        """
+    def _compute_alone(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Computes our shard, and contributes it."""
         parts: Lot = {}
-        pause_us = self.pause_us(step)
-        shard = self.host.helping.own_shard(self._number) if self.helps else None
-        offer: Offered | None = None
-        own = iter(range(self.micro_batches))
-        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # micro-batches without samples come first
-        while not sum_.future.done():  # done: others have done all of it
-            m = next(own, None) if shard is None else shard.take()
-            if m is None:
-                more = None if shard is None else shard.request_more()
-                if more is None:
-                    break
-                if parts and not more.done() and self.host.helping.should_not_wait:
-                    self._contribute(sum_, parts, on_behalf=False)
-                    parts = {}
-                work = None if more.done() else self.host.helping.take_work()
-                if work is None:
-                    yield Wait(first_of(more, self.host.helping.has_work, sum_.future))
-                else:
-                    yield from self._do(step, sum_, record, work, gathered)
-                continue
-            if pause_us and m == (empty + self.micro_batches) // 2:
-                start = self.host.now_us()
-                yield Wait(None, pause_us)
-                record.activities.append(Activity("pause", start, self.host.now_us()))
-            if shard is not None and self._should_offer_ahead(shard, offer):
-                offer = self._offer(sum_, busy_us=shard.left_us + self._typical_us + self._busy_us())
-            stop = sum_.future if shard is not None else None
-            gradient = yield from self._compute(step, self.rank, m, record, stop)
-            if gradient is None:
-                self._note_cut_off(record.activities[-1])
+        for m in range(self.micro_batches):
+            if sum_.future.done():  # it has failed
                 break
-            if shard is not None:
-                shard.finish_micro_batch()
-            parts[self.host.membership.bit(self.rank, m)] = gradient
-        if record.micro_batches:
-            if self.helps and not sum_.future.done():
-                # ahead of the data, so that others know that any delay is the link's
-                self.host.helping.report_idle(self._number)
-            if self._leaves_with_help(offer):
-                gathered[0].update(parts)
+            yield from self._pause(step, m, record)
+            parts[self._bit(m)] = yield from self._compute(step, self.rank, m, record, None)
+        self._contribute(sum_, parts, on_behalf=False)
+
+    def _compute_and_help(self, step: int, sum_: PendingSum, record: StepRecord) -> Steps:
+        """Computes what we hold of our own shard, and what we are given of others', and contributes it, until the sum is
+        there.
+        """
+        work = self.host.helping.work(self._number)
+        own: Lot = {}
+        # computed for others and not sent yet: first what our leaf sums, then what it does not; each backup by itself,
+        # because its owner may send the same
+        lots: list[Lot] = [{}, {}]
+        while not sum_.future.done():  # done: others have done all of it
+            news = work.news
+            m = None if self._contributed_us else work.take()
+            if m is not None:
+                yield from self._pause(step, m, record)
+                if self._should_offer_ahead(work):
+                    self._offer(work, sum_, busy_us=work.left_us + self._typical_us + self._busy_us(work.given))
+                gradient = yield from self._compute(step, self.rank, m, record, sum_.future)
+                if gradient is None:
+                    self._note_cut_off(record.activities[-1])
+                    return
+                work.finish_micro_batch()
+                own[self._bit(m)] = gradient
+            elif not self._contributed_us and not work.may_get_more():
+                self._contribute_own(work, sum_, record, own, lots)
+            elif (given := work.take_given()) is not None:
+                # the next piece is asked for while this one is computed
+                if self._contributed_us and not work.is_offering and not work.offers_again_in_us:
+                    self._offer(work, sum_, busy_us=self._busy_us((given, *work.given)))
+                yield from self._do(step, sum_, record, given, lots)
+            elif not self._contributed_us or work.is_offering:
+                if self.host.helping.should_not_wait:
+                    self._send(sum_, own, lots)
+                yield Wait(first_of(news, sum_.future))  # an answer may be stuck behind the data of a congested link
             else:
-                self._contribute(sum_, parts, on_behalf=False)
-        return offer
+                self._send(sum_, own, lots)
+                again_us = max(work.offers_again_in_us, self._help_from_us - self.host.now_us())
+                if again_us <= 0 or not (yield Wait(first_of(news, sum_.future), again_us)):
+                    if work.has_offered:
+                        self.host.probe(sum_)
+                    self._offer(work, sum_, busy_us=0)
+
+    def _contribute_own(self, work: StepWork, sum_: PendingSum, record: StepRecord, own: Lot, lots: list[Lot]) -> None:
+        """Contributes what we have computed of our own shard; or leaves it to the lot that it leaves with."""
+        if record.micro_batches:
+            work.report_done()  # ahead of the data, so that others know that any delay is the link's
+        if work.has_offered and self._leaves_with_help(work):
+            lots[0].update(own)
+            own.clear()
+        self._send(sum_, own, [])
+        if not work.has_offered or self.host.membership.levels > 1:  # the ledger must learn what leaves hold
+            self.host.probe(sum_)
+        self._contributed_us = self._help_from_us = self.host.now_us()
+        if not work.has_offered:
+            own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
+            self._help_from_us += int(self.patience * own_us)
+
+    def _send(self, sum_: PendingSum, own: Lot, lots: list[Lot]) -> None:
+        """Contributes what is computed, of our own shard and of others'."""
+        self._contribute(sum_, own, on_behalf=False)
+        for lot in lots:
+            self._contribute(sum_, lot, on_behalf=True)
+            lot.clear()
+        own.clear()
+        del lots[2:]
+
+    def _pause(self, step: int, micro_batch: int, record: StepRecord) -> Steps:
+        """Stops for a while in the middle of our shard, where an experiment wants it."""
+        empty = 0 if self.deal is None else self.deal.empty(self.rank)  # micro-batches without samples come first
+        pause_us = self.pause_us(step)
+        if pause_us and micro_batch == (empty + self.micro_batches) // 2:
+            start = self.host.now_us()
+            yield Wait(None, pause_us)
+            record.activities.append(Activity("pause", start, self.host.now_us()))
+
+    def _bit(self, micro_batch: int) -> int:
+        return self.host.membership.bit(self.rank, micro_batch)
 
     @LINKS.or_else(False)
-    def _leaves_with_help(self, offer: "Offered | None") -> bool:
+    def _leaves_with_help(self, work: StepWork) -> bool:
         """Whether our own contribution waits for the lot that we were given. On a slow link two contributions take
         twice as long, and the sum waits for the second one.
         """
-        works, member = self.host.helping.works, self.host.membership
-        if offer is None or not works or works[0].backup or self.host.helping.sent_us < LEAST_SENDING_US:
+        given, member = work.given, self.host.membership
+        if not given or given[0].is_copy or self.host.helping.sent_us < LEAST_SENDING_US:
             return False
-        return self._is_summed_below(works[0].shard) and (member.levels <= 1 or not self.host.helping.may_cross)
+        return self._is_summed_below(given[0]) and (member.levels <= 1 or not self.host.helping.may_cross)
 
-    def _is_summed_below(self, shard: int) -> bool:
-        """Whether our work on a shard is summed at the same switch as our own: with one level, or below our leaf."""
+    def _is_summed_below(self, given: Work) -> bool:
+        """Whether our work for others is summed at the same switch as our own: with one level, or below our leaf."""
         member = self.host.membership
-        return member.levels <= 1 or not member.bits_of(shard) & ~(member.leaf_bits | member.bits_of(member.rank))
+        below = member.leaf_bits | member.bits_of(member.rank)
+        return member.levels <= 1 or not member.bits_of(given.shard) & ~below
 
     def _contribute(self, sum_: PendingSum, lot: Lot, *, on_behalf: bool) -> None:
         """Adds what was computed, if anything was, to a sum."""
@@ -189,22 +223,14 @@ class Stepper:
             self.host.contribute(sum_, [lot[bit] for bit in bits], sum(bits), on_behalf=on_behalf)
 
     @AHEAD.or_else(False)
-    def _should_offer_ahead(self, shard: OwnShard, offer: "Offered | None") -> bool:
-        """Whether to offer now, because there will be work for us and the answer takes until we are free.
-
-        Args: offer: the one made before in this step.
-        """
+    def _should_offer_ahead(self, work: StepWork) -> bool:
+        """Whether to offer now, because there will be work for us and the answer takes until we are free."""
         helping = self.host.helping
-        if offer is not None and (not offer.done() or self._ask_again_us):
+        if work.is_offering or work.offers_again_in_us:
             return False
-        if shard.left_us and not helping.has_measured:
+        if work.left_us and not helping.has_measured:
             return False  # it may be slow in this step
-        return helping.helps and not helping.is_slower and shard.left_us <= OFFER_AHEAD * helping.answer_us()
-
-    @property
-    def _ask_again_us(self) -> int:
-        """After how long to offer again."""
-        return max(0, self.host.helping.ask_at_us - self.host.now_us())
+        return helping.helps and not helping.is_slower and work.left_us <= OFFER_AHEAD * helping.answer_us()
 
     def _weight(self, shard: int) -> int:
         """Work in a micro-batch of a shard, in a unit common to all workers."""
@@ -216,72 +242,26 @@ class Stepper:
 
     # --- other workers' work ------------------------------------------------------------------------------------------
 
-    def _help(
-        self, step: int, sum_: PendingSum, record: StepRecord, offer: "Offered | None", gathered: list[Lot]
-    ) -> Steps:
-        """Helps others until the sum is there: offers, computes the work that it gets, contributes the results.
-
-        Args: offer: made while we computed our own shard. gathered: what is computed and not sent.
-        """
-        if offer is None or self.host.membership.levels > 1:  # with two levels the ledger must learn what leaves hold
-            self.host.probe(sum_)
-        if offer is None:
-            own_us = sum(a.end_us - a.start_us for a in record.activities if a.kind == "compute")
-            # others' work may come before, if there was no more of our own
-            yield Wait(first_of(self.host.helping.has_work, sum_.future), int(self.patience * own_us))
-            if sum_.future.done():
-                return
-            offer = self._offer(sum_, busy_us=self._busy_us())
-        while True:
-            helping = self.host.helping
-            work = helping.take_work()
-            if work is not None:
-                # the next piece is asked for while this one is computed
-                if offer.done() and not self._ask_again_us:
-                    offer = self._offer(sum_, busy_us=self._busy_us(work))
-                yield from self._do(step, sum_, record, work, gathered)
-            elif not offer.done():
-                if helping.should_not_wait:
-                    self._send_help(sum_, gathered)
-                # an answer may be stuck behind the data of a congested link
-                yield Wait(first_of(offer, helping.has_work, sum_.future))
-            else:
-                self._send_help(sum_, gathered)
-                again_us = self._ask_again_us
-                if not again_us or not (yield Wait(first_of(helping.has_work, sum_.future), again_us)):
-                    self.host.probe(sum_)
-                    offer = self._offer(sum_, busy_us=0)
-            if sum_.future.done():
-                return
-
-    def _do(self, step: int, sum_: PendingSum, record: StepRecord, work: Work, gathered: list[Lot]) -> Steps:
+    def _do(self, step: int, sum_: PendingSum, record: StepRecord, given: Work, lots: list[Lot]) -> Steps:
         """Computes work for others, as long as the sum is not there."""
-        lot = gathered[0 if self._is_summed_below(work.shard) else 1]
-        if work.backup:
-            gathered.append(lot := {})
-        for m in work.micro_batches:
-            gradient = yield from self._compute(step, work.shard, m, record, sum_.future)
+        lot = lots[0 if self._is_summed_below(given) else 1]
+        if given.is_copy:
+            lots.append(lot := {})
+        for m in given.micro_batches:
+            gradient = yield from self._compute(step, given.shard, m, record, sum_.future)
             if gradient is None:
                 return  # the sum came first
-            lot[self.host.membership.bit(work.shard, m)] = gradient
+            lot[self.host.membership.bit(given.shard, m)] = gradient
 
-    def _busy_us(self, *works: Work) -> int:
-        """How long work for others will take, with what is given to us and not begun."""
-        return sum(
-            len(work.micro_batches) * self._scaled_us(self._typical_us, self.rank, work.shard)
-            for work in (*works, *self.host.helping.works)
-        )
+    def _busy_us(self, given: Sequence[Work]) -> int:
+        """How long work for others will take."""
+        return sum(len(work.micro_batches) * self._scaled_us(self._typical_us, self.rank, work.shard) for work in given)
 
-    def _send_help(self, sum_: PendingSum, gathered: list[Lot]) -> None:
-        for lot in gathered:
-            self._contribute(sum_, lot, on_behalf=True)
-        gathered[:] = [{}, {}]
-
-    def _offer(self, sum_: PendingSum, busy_us: int) -> "Offered":
+    def _offer(self, work: StepWork, sum_: PendingSum, busy_us: int) -> None:
         missing = sum_.missing_bits
         if missing is None:
             missing = self.host.membership.fan_in & ~self.host.membership.bits_of(self.rank)
-        return self.host.helping.offer(self._number, missing, busy_us=busy_us, progress=sum_.progress)
+        self.host.helping.offer(work, missing, busy_us=busy_us, progress=sum_.progress)
 
     # --- common -------------------------------------------------------------------------------------------------------
 

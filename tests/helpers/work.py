@@ -7,19 +7,20 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from sa_atp.lab.simulator.network import Clock
 from sa_atp.lab.simulator.virtual_time import VirtualProcess
 from sa_atp.net.helping import Helping
-from sa_atp.protocol.help.progress import Assigned, SendProgress
+from sa_atp.protocol.help.ledger import Ledger
+from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request, Taken, Terms, decode_reply
-from sa_atp.protocol.packets.help_messages import Call, Revoke
+from sa_atp.protocol.packets.help_messages import Assignment, Offer, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
@@ -85,17 +86,14 @@ class _Host:
         number, asked_us, crew, rank = self._number, self.crew.clock.now_us, self.crew, self.membership.rank
 
         def arrived() -> None:
-            assert isinstance(question, work_requests.WorkRequest)
+            assert isinstance(question, WorkReport)
             reply = work_requests.answer(
                 crew.job, crew.job.members[rank], number, question, crew.clock.now_us, levels=1
             )
             for burst in work_requests.unasked(crew.job):
                 message, helping = decode_reply(burst.data[0].tobytes()), crew.hosts[burst.address[1]].helping
-                if isinstance(message, Call):
-                    crew.later(partial(helping.on_called, message))
-                else:
-                    assert isinstance(message, Revoke)
-                    crew.later(partial(helping.on_revoked, message.step, message.held))
+                assert isinstance(message, Assignment)
+                crew.later(partial(helping.on_assigned, message))
             crew.later(lambda: heard(reply))
 
         def heard(reply: Reply) -> None:
@@ -221,10 +219,89 @@ class Crew:
         return course
 
 
-def told(work: Assigned | None) -> tuple[int, tuple[int, ...], bool]:
+class Given(NamedTuple):
+    """Work that a leader is given: micro-batches of one shard, and all of it as (shard, micro-batch)."""
+
+    shard: int
+    micro_batches: tuple[int, ...]
+    backup: bool
+    all: frozenset[tuple[int, int]]
+
+
+def told(work: Given | None) -> tuple[int, tuple[int, ...], bool]:
     """Returns: the shard and the micro-batches that a leader is given, and whether these are copies."""
     assert work is not None
-    return work.shard, work.micro_batches, work.backup
+    return work[:3]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a report says of the worker itself; see WorkReport."""
+
+    took_us: int = 0
+    spent_us: int = 0
+    answer_us: int = 0
+    sent_us: int = 0
+
+
+class Books(Ledger):
+    """A ledger, with a call for each thing that a worker may want to say."""
+
+    def claim(
+        self, step: int, rank: int, begun: int, held: int, since_us: int | None, about: About, now_us: int
+    ) -> tuple[int | None, bool]:
+        """A worker reports its progress. Returns: what it holds of its own shard, and whether it gets no more."""
+        said = WorkReport(step=step, begun=begun, held=held, since_us=since_us, **asdict(about))
+        answer = self.report(rank, said, now_us)
+        return answer.until, answer.over
+
+    def ask(
+        self,
+        step: int,
+        rank: int,
+        missing: int,
+        about: About,
+        busy_us: int,
+        now_us: int,
+        pending: float | None = None,
+        given: int | None = None,
+    ) -> Given | None:
+        """A worker offers to help. Args: given: None: it knows of all that it was given. Returns: its work."""
+        state = self._steps.get(step)
+        begun = held = self.micro_batches if state is None else state.held(rank)
+        if busy_us and state is not None:
+            begun = state.courses[rank].begun
+        knows = state.courses[rank].given if given is None and state is not None else given or 0
+        share = None if pending is None else int(1000 * pending)
+        offer = Offer(missing=missing, busy_us=busy_us, pending=share, given=knows)
+        since_us = 0 if busy_us else None
+        said = WorkReport(step=step, begun=begun, held=held, since_us=since_us, offer=offer, **asdict(about))
+        answer = self.report(rank, said, now_us)
+        self.asks_again_us = answer.again_us
+        return self.given(answer)
+
+    def idle(self, step: int, rank: int, about: About, now_us: int) -> None:
+        """A worker has computed all that it holds of its own shard."""
+        held = self.micro_batches if step not in self._steps else self._steps[step].held(rank)
+        self.report(rank, WorkReport(step=step, begun=held, held=held, **asdict(about)), now_us)
+
+    @property
+    def revoked(self) -> list[tuple[int, int | None]]:
+        """Workers that are asked to give up work, and how much they are thought to hold."""
+        return [(rank, each.revokes) for rank, each in self.unasked if each.revokes is not None]
+
+    @property
+    def called(self) -> list[tuple[int, Given]]:
+        """Workers that are sent work, and that."""
+        return [(rank, work) for rank, each in self.unasked if (work := self.given(each)) is not None]
+
+    def given(self, answer: Assignment) -> Given | None:
+        """The work in an assignment; None: it has none."""
+        of_shards = self._map.micro_batches_of(answer.work | answer.copies)
+        for shard, found in of_shards.items():
+            whole = frozenset((s, m) for s, numbers in of_shards.items() for m in numbers)
+            return Given(shard, tuple(found), bool(answer.copies), whole)
+        return None
 
 
 def between(rng: random.Random, low_us: int, high_us: int) -> Callable[[], int]:

@@ -25,7 +25,7 @@ from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.control import Alive, Leave
 from sa_atp.protocol.packets.datagrams import Burst
-from sa_atp.protocol.packets.help_messages import Claim, Idle
+from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.packets.status_messages import AskStats
 
 THREADS = 8
@@ -108,12 +108,11 @@ class Caller:
 
     def ask(self) -> None:
         helping = self.comm.helping
-        step = helping.begin_step()
-        shard = helping.own_shard(step)
-        while shard.take() is not None:
-            shard.finish_micro_batch()
-        self.waiting.append(helping.report_idle(step))
-        self.waiting.append(helping.offer(step, 0, busy_us=0, progress=None))
+        work = helping.work(helping.begin_step())
+        while work.take() is not None:
+            work.finish_micro_batch()
+        work.report_done()
+        helping.offer(work, 0, busy_us=0, progress=None)
         self.waiting.append(self.comm.job_stats())
 
     def look(self) -> None:
@@ -340,13 +339,13 @@ def test_an_abort_ends_sums_at_once(connect: Connect) -> None:
 def test_invalid_questions_are_refused_at_once(connect: Connect) -> None:
     (comm,) = connect(1)
     for question in (Alive(oldest=0), Leave(oldest=0), "stats"):
-        with pytest.raises(UserError, match=r"cannot ask .*: expected one of Claim, Offer, Idle, TakeSeat, AskStats"):
+        with pytest.raises(UserError, match=r"cannot ask .*: expected one of WorkReport, TakeSeat, AskStats"):
             comm.ask(question, lambda reply: reply)  # type: ignore[arg-type]
     for step in (-1, 1.5, "1", np.int64(1), None):
-        with pytest.raises(UserError, match="Idle: "):
-            comm.ask(Idle(step=step), lambda reply: reply)  # type: ignore[arg-type]
+        with pytest.raises(UserError, match="WorkReport: "):
+            comm.ask(WorkReport(step=step, begun=0, held=0), lambda reply: reply)  # type: ignore[arg-type]
     assert comm.ask(AskStats(), lambda reply: type(reply).__name__).result(10) == "JobStats"
-    assert comm.ask(Claim(step=1, begun=0, held=1), lambda reply: type(reply).__name__).result(10) == "Granted"
+    assert comm.ask(WorkReport(step=1, begun=0, held=1), lambda reply: type(reply).__name__).result(10) == "Assignment"
 
 
 # --- interrupts -------------------------------------------------------------------------------------------------------

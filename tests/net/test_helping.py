@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sa_atp.net.helping import Helping
+from sa_atp.net.helping import Helping, Work
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Reply, Request
-from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle, Noted
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 
 ADDRESS = ("10.0.0.1", 1)
 MICRO_BATCHES = 16
@@ -32,68 +32,76 @@ class Server:
         self.asked.append((question, understand))
         return Future()
 
-    def claims(self) -> list[Claim]:
-        return [question for question, _ in self.asked if isinstance(question, Claim)]
+    def reports(self) -> list[WorkReport]:
+        return [question for question, _ in self.asked if isinstance(question, WorkReport)]
+
+    def revoke(self, step: int, held: int) -> None:
+        self.helping.on_assigned(Assignment(step=step, revokes=held))
 
     def answer(self, number: int, reply: Reply | None) -> Any:
         return self.asked[number][1](reply)
 
 
+def holds(until: int, *, over: bool = False, step: int = 0) -> Assignment:
+    """An answer that leaves a rank so much of its own shard."""
+    return Assignment(step=step, until=until, over=over)
+
+
 def test_a_rank_that_holds_its_whole_shard_claims_nothing() -> None:
     server = Server()
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     assert [shard.take() for _ in range(MICRO_BATCHES + 1)] == [*range(MICRO_BATCHES), None]
-    assert shard.request_more() is None
+    assert not shard.may_get_more()
     assert server.asked == []
 
 
 def test_revoked_micro_batches_are_not_begun_and_older_answers_are_ignored() -> None:
     server = Server()
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     assert shard.take() == 0
-    server.helping.on_revoked(0, 0)
+    server.revoke(0, 0)
     assert shard.take() is None
-    more = shard.request_more()
-    assert more is not None
-    server.helping.on_revoked(0, 0)
-    assert [(c.begun, c.held) for c in server.claims()] == [(1, 1), (1, 1)]
-    server.answer(0, Granted(until=9))
-    assert not more.done(), "it has said something else since"
-    server.answer(1, Granted(until=2))
+    assert shard.may_get_more()
+    server.revoke(0, 0)
+    assert [(c.begun, c.held) for c in server.reports()] == [(1, 1), (1, 1)]
+    more = shard.news
+    server.answer(0, holds(9))
+    assert shard.take() is None, "it has said something else since"
+    server.answer(1, holds(2))
     assert more.done()
     assert (shard.take(), shard.take()) == (1, None)
-    server.answer(2, Granted(until=2, over=True))
-    assert shard.request_more() is None
+    server.answer(2, holds(2, over=True))
+    assert not shard.may_get_more()
 
 
 def test_a_claim_in_flight_answers_an_earlier_revocation() -> None:
     """A new claim would void its answer, and the next answer would come a round trip later."""
     server = Server()
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     assert shard.take() == 0
-    server.helping.on_revoked(0, MICRO_BATCHES)
-    server.helping.on_revoked(0, MICRO_BATCHES)
-    assert [(c.begun, c.held) for c in server.claims()] == [(1, 1)]
-    server.answer(0, Granted(until=3))
+    server.revoke(0, MICRO_BATCHES)
+    server.revoke(0, MICRO_BATCHES)
+    assert [(c.begun, c.held) for c in server.reports()] == [(1, 1)]
+    server.answer(0, holds(3))
     assert (shard.take(), shard.take()) == (1, 2)
-    assert len(server.claims()) == 2, "it asks for more"
-    server.helping.on_revoked(0, 3)
-    assert len(server.claims()) == 3, "that was asked by somebody who knows what it holds"
-    server.answer(2, Granted(until=3))
-    server.helping.on_revoked(0, MICRO_BATCHES)
-    assert len(server.claims()) == 4, "that answer may have been to one that was overtaken"
+    assert len(server.reports()) == 2, "it asks for more"
+    server.revoke(0, 3)
+    assert len(server.reports()) == 3, "that was asked by somebody who knows what it holds"
+    server.answer(2, holds(3))
+    server.revoke(0, MICRO_BATCHES)
+    assert len(server.reports()) == 4, "that answer may have been to one that was overtaken"
 
 
 def test_a_revocation_that_comes_before_the_step_leaves_nothing() -> None:
     server = Server()
-    server.helping.on_revoked(0, 0)
-    assert [(c.begun, c.held, c.spent_us) for c in server.claims()] == [(0, 0, 0)]
-    shard = server.helping.own_shard(server.helping.begin_step())
+    server.revoke(0, 0)
+    assert [(c.begun, c.held, c.spent_us) for c in server.reports()] == [(0, 0, 0)]
+    shard = server.helping.work(server.helping.begin_step())
     assert shard.take() is None
     for _ in range(3):
         server.helping.begin_step()
-    server.helping.on_revoked(0, 0)
-    assert len(server.claims()) == 1, "and one of a step that is over says nothing"
+    server.revoke(0, 0)
+    assert len(server.reports()) == 1, "and one of a step that is over says nothing"
 
 
 @pytest.mark.parametrize(
@@ -113,35 +121,35 @@ def test_a_rank_that_only_waits_for_the_last_sum_keeps_a_reserve(
         helping.record_micro_batch(2_000)
     helping.record_sending(sent_us)
     if is_idle:
-        helping.report_idle(step)
-    helping.on_revoked(step + 2, 0)
-    assert server.claims()[-1].held == 0, "that is not the next one"
-    helping.on_revoked(step + 1, 0)
-    assert (server.claims()[-1].held, server.claims()[-1].spent_us) == (held, 0)
-    shard = helping.own_shard(helping.begin_step())
+        helping.work(step).report_done()
+    server.revoke(step + 2, 0)
+    assert server.reports()[-1].held == 0, "that is not the next one"
+    server.revoke(step + 1, 0)
+    assert (server.reports()[-1].held, server.reports()[-1].spent_us) == (held, 0)
+    shard = helping.work(helping.begin_step())
     assert [shard.take() for _ in range(held + 1)] == [*range(held), None]
 
 
 def test_no_answer_before_the_step_is_over_counts_as_no() -> None:
     server = Server()
-    shard = server.helping.own_shard(server.helping.begin_step())
-    server.helping.on_revoked(0, 0)
+    shard = server.helping.work(server.helping.begin_step())
+    server.revoke(0, 0)
     server.answer(0, None)
-    assert shard.request_more() is None
+    assert not shard.may_get_more()
 
 
 def test_a_revocation_leaves_a_reserve_for_a_round_trip() -> None:
     server = Server()
     server.answer_us = 8_000
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     for _ in range(3):
         shard.take()
         server.now_us += 2_000
         shard.finish_micro_batch()
         server.helping.record_micro_batch(2_000)
     shard.take()
-    server.helping.on_revoked(0, 0)
-    assert [(c.begun, c.held, c.took_us) for c in server.claims()] == [(4, 8, 2_000)]
+    server.revoke(0, 0)
+    assert [(c.begun, c.held, c.took_us) for c in server.reports()] == [(4, 8, 2_000)]
 
 
 def test_a_rank_that_becomes_slow_reports_it_once_before_its_next_micro_batch() -> None:
@@ -155,57 +163,54 @@ def test_a_rank_that_becomes_slow_reports_it_once_before_its_next_micro_batch() 
         server.helping.record_micro_batch(each_us)
         return True
 
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     assert all(computes(1_000) for _ in range(3))
-    shard = server.helping.own_shard(server.helping.begin_step())
+    shard = server.helping.work(server.helping.begin_step())
     assert computes(4_000)
     assert not computes(4_000), "others may be about to do it"
-    assert [(c.step, c.begun, c.held, c.took_us) for c in server.claims()] == [(1, 1, 1, 4_000)]
-    server.answer(0, Granted(until=16))
+    assert [(c.step, c.begun, c.held, c.took_us) for c in server.reports()] == [(1, 1, 1, 4_000)]
+    server.answer(0, holds(16))
     assert all(computes(4_000) for _ in range(3))
-    assert len(server.claims()) == 1
+    assert len(server.reports()) == 1
 
 
 def test_a_rank_that_gave_back_ends_only_after_the_servers_answer() -> None:
     """Otherwise its next message, that it is done, could come first, and nobody would do the work."""
     server = Server()
-    server.helping.own_shard(server.helping.begin_step()).take()
+    server.helping.work(server.helping.begin_step()).take()
     server.helping.record_micro_batch(1_000)
-    shard = server.helping.own_shard(server.helping.begin_step())
-    shard.revoke(0)
-    server.answer(0, Granted(until=2, over=True))
+    shard = server.helping.work(server.helping.begin_step())
+    server.revoke(1, 0)
+    server.answer(0, holds(2, over=True))
     assert shard.take() == 0
     shard.finish_micro_batch()
     server.helping.record_micro_batch(4_000)
     assert shard.take() is None, "it is slower, and leaves the second one to others"
-    waits = shard.request_more()
-    assert waits is not None
-    assert not waits.done()
-    assert [(c.begun, c.held) for c in server.claims()][1:] == [(1, 1)]
-    server.answer(1, Granted(until=1, over=True))
+    assert shard.may_get_more()
+    waits = shard.news
+    assert [(c.begun, c.held) for c in server.reports()][1:] == [(1, 1)]
+    server.answer(1, holds(1, over=True))
     assert waits.done()
-    assert shard.request_more() is None
+    assert not shard.may_get_more()
 
 
 def test_advice_counts_from_the_next_step_on() -> None:
     server = Server()
     helping = server.helping
     step = helping.begin_step()
-    helping.own_shard(step)
-    helping.report_idle(step)
-    assert isinstance(server.asked[0][0], Idle)
-    server.answer(0, Noted(hold=2, helps=True))
+    helping.work(step).report_done()
+    server.answer(0, Assignment(step=step, until=MICRO_BATCHES, hold=2, helps=True))
     assert helping.helps
-    shard = helping.own_shard(helping.begin_step())
+    shard = helping.work(helping.begin_step())
     assert shard.take() == 0
-    assert [(c.begun, c.held) for c in server.claims()] == [(1, 2)], "who holds less says so at once"
+    assert [(c.begun, c.held) for c in server.reports()][1:] == [(1, 2)], "who holds less says so at once"
 
 
 def test_two_threads_agree_about_what_is_held() -> None:
     """One begins micro-batches, the other revokes and answers: no begun micro-batch is beyond the claim."""
     for _ in range(50):
         server = Server()
-        shard = server.helping.own_shard(server.helping.begin_step())
+        shard = server.helping.work(server.helping.begin_step())
         begun: list[int] = []
         start = threading.Barrier(2)
 
@@ -218,9 +223,9 @@ def test_two_threads_agree_about_what_is_held() -> None:
         thread = threading.Thread(target=compute)
         thread.start()
         start.wait()
-        server.helping.on_revoked(0, 0)
+        server.revoke(0, 0)
         thread.join()
-        assert len(begun) <= server.claims()[-1].held == server.claims()[0].held
+        assert len(begun) <= server.reports()[-1].held == server.reports()[0].held
 
 
 def steps_of(server: Server, *took_us: int) -> None:
@@ -252,3 +257,18 @@ def test_the_reported_duration_is_the_mean_of_the_last_three_micro_batches() -> 
     assert server.helping.report(1)["took_us"] == 90_000
     server.helping.record_micro_batch(4_000)
     assert server.helping.report(1)["took_us"] == 4_000
+
+
+def test_work_that_comes_twice_is_done_once_and_begins_at_the_end() -> None:
+    """A call may be repeated because it was late. Owners begin at the other end of their shards."""
+    server = Server()
+    work = server.helping.work(server.helping.begin_step())
+    news, told = work.news, Assignment(step=0, work=0b11_0000 << MICRO_BATCHES, copies=0b11 << MICRO_BATCHES)
+    for _ in range(2):
+        server.helping.on_assigned(told)
+    assert news.done()
+    assert [work.take_given() for _ in range(3)] == [Work(1, (5, 4), False), Work(1, (0, 1), True), None]
+    work.offer(0, busy_us=0, progress=None)
+    offer = server.reports()[-1].offer
+    assert offer is not None
+    assert offer.given == told.work | told.copies

@@ -31,7 +31,10 @@ def test_a_job_on_sockets_logs_what_a_simulated_one_does(tmp_path: Path, monkeyp
     def work(comm: Communicator) -> None:
         for _ in range(3):  # of which the later ones are foretold, and flow
             comm.all_reduce(np.full(VALUES, comm.membership.rank + 1, np.float32), key="x")
-        comm.helping.report_idle(comm.helping.begin_step()).result(30)
+        work = comm.helping.work(comm.helping.begin_step())
+        news = work.news
+        work.report_done()
+        news.result(30)
 
     with running_server(tmp_path, log=log) as server:
         on_ranks(server, work, "a job/1", 2, micro_batches=2, help="steal")

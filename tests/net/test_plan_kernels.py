@@ -5,13 +5,15 @@ import dataclasses
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sa_atp.net.loop.compiled import plan_kernels
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import NEVER_US
-from sa_atp.protocol.help.ledger import Ledger, WorkerReport
+from sa_atp.protocol.help.ledger import Ledger
 from sa_atp.protocol.help.plan import PLAIN, Machine
+from sa_atp.protocol.packets.help_messages import Offer, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.records import Records
 
@@ -83,35 +85,31 @@ def test_a_machine_is_given_to_the_planner_field_by_field() -> None:
 
 LONGEST_US, HEAVIEST = 1 << 40, 1 << 30  # of a report (packets/help_messages.py)
 SPANS_US = st.one_of(st.integers(0, 300_000), st.sampled_from((0, 1, LONGEST_US)))
-REPORTS = st.builds(
-    WorkerReport, took_us=SPANS_US, spent_us=SPANS_US, answer_us=SPANS_US, sent_us=SPANS_US,
-    weight=st.sampled_from((1, 2, HEAVIEST)),
+PIECES = 3
+OFFERS = st.builds(
+    Offer, missing=st.integers(0, (1 << 4 * PIECES) - 1), busy_us=SPANS_US,
+    pending=st.one_of(st.none(), st.integers(0, 1000)), given=st.integers(0, (1 << 4 * PIECES) - 1),
 )  # fmt: skip
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), REPORTS), min_size=1, max_size=12), st.data())
-def test_ledgers_answer_alike_whatever_workers_report(
-    said: list[tuple[int, int, WorkerReport]], data: st.DataObject
-) -> None:
-    ranks, pieces = 4, 3
-    plain, compiled = (Ledger(ranks, pieces, HelpGrade.STEAL, kernels) for kernels in (PLAIN, plan_kernels()))
+@st.composite
+def reports(draw: st.DrawFn) -> tuple[int, WorkReport]:
+    """A rank, and a report of it in step 0."""
+    begun, held = sorted(draw(st.tuples(st.integers(0, PIECES), st.integers(0, PIECES))))
+    return draw(st.integers(0, 3)), WorkReport(
+        step=0, begun=begun, held=held, since_us=draw(st.none() | SPANS_US), offer=draw(st.none() | OFFERS),
+        took_us=draw(SPANS_US), spent_us=draw(SPANS_US), answer_us=draw(SPANS_US), sent_us=draw(SPANS_US),
+        weight=draw(st.sampled_from((1, 2, HEAVIEST))),
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(reports(), st.integers(0, 100_000)), min_size=1, max_size=12))
+def test_ledgers_answer_alike_whatever_workers_report(said: list[tuple[tuple[int, WorkReport], int]]) -> None:
+    plain, compiled = (Ledger(4, PIECES, HelpGrade.STEAL, kernels) for kernels in (PLAIN, plan_kernels()))
     now_us = 0
-    for number, (rank, what, report) in enumerate(said):
-        now_us += data.draw(st.integers(0, 100_000))
-        step, answers = number // 4, list[object]()
-        if what == 0:
-            begun, held = sorted(data.draw(st.tuples(st.integers(0, pieces), st.integers(0, pieces))))
-            since_us = data.draw(st.one_of(st.none(), SPANS_US))
-            answers += [each.claim(step, rank, begun, held, since_us, report, now_us) for each in (plain, compiled)]
-        elif what == 1:
-            busy_us = data.draw(SPANS_US)
-            answers += [
-                each.ask(step, rank, (1 << ranks * pieces) - 1, report, busy_us, now_us) for each in (plain, compiled)
-            ]
-            assert plain.ask_again_us(step, rank, now_us) == compiled.ask_again_us(step, rank, now_us)
-        else:
-            for each in (plain, compiled):
-                each.idle(step, rank, report, now_us)
-        assert answers[:1] == answers[1:]
+    for number, ((rank, report), later_us) in enumerate(said):
+        now_us += later_us
+        report = replace(report, step=number // 4)
+        assert plain.report(rank, report, now_us) == compiled.report(rank, report, now_us)
         assert plain.advice(rank) == compiled.advice(rank)
-        assert plain.to_revoke == compiled.to_revoke
+        assert plain.unasked == compiled.unasked

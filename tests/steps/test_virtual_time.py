@@ -28,8 +28,10 @@ def test_patience_keeps_leaders_from_asking(pipeline: Pipeline) -> None:
         calls: list[int] = []
         training.cluster.run(lambda: bool(ledgers))  # noqa: B023
         ledger = next(iter(ledgers.values())).ledger
-        ask = ledger.ask
-        ledger.ask = lambda *a, ask=ask, calls=calls: (calls.append(a[0]), ask(*a))[1]  # type: ignore[method-assign]
+        take = ledger.report
+        ledger.report = lambda rank, said, now_us, take=take, calls=calls: (  # type: ignore[method-assign]
+            calls.append(rank) if said.offer else None, take(rank, said, now_us)
+        )[1]  # fmt: skip
         training.run()
         asked[patience] = len(calls)
     assert asked[0.02] > 0

@@ -14,14 +14,14 @@ from sa_atp.lab.flow.job import FlowJob, FlowOperation
 from sa_atp.lab.flow.network import BYTES_PER_US
 from sa_atp.lab.flow.stream import FlowStream
 from sa_atp.lab.flow.sums import Total
-from sa_atp.net.helping import Helping
+from sa_atp.net.helping import Helping, StepWork
 from sa_atp.net.loop.send_pacer import AHEAD_US, LEAST_BYTES
 from sa_atp.net.session import Asking
 from sa_atp.protocol.help.lots import LONGEST_POLL_US
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.requests import SMOOTHING
 from sa_atp.protocol.packets.control import Reply, Request
-from sa_atp.protocol.packets.help_messages import AboutHelp, Nothing, Work
+from sa_atp.protocol.packets.help_messages import Assignment
 from sa_atp.protocol.packets.spec import HEADER_BYTES
 
 T = TypeVar("T")
@@ -59,16 +59,13 @@ class _Helping(Helping):
         super().__init__(worker.membership, worker.ask, worker.now_us, answer_us)
         self._worker = worker
 
-    def offer(
-        self, step: int, missing: int, *, busy_us: int, progress: SendProgress | None
-    ) -> "Future[Work | Nothing]":
+    def offer(self, work: StepWork, missing: int, *, busy_us: int, progress: SendProgress | None) -> None:
         help_, rank = self._worker.job.help, self._worker.rank
         if not busy_us and not help_.concerns(rank, missing):
-            return self._worker.when_missing()
-        return super().offer(step, help_.bits_for(rank, missing), busy_us=busy_us, progress=progress)
-
-    def _bits_given(self) -> int:
-        return self._worker.job.help.bits_for(self._worker.rank, super()._bits_given())
+            work.is_offering = work.has_offered = True
+            self._worker.when_missing(lambda later: work.offer(later, busy_us=0, progress=progress))
+        else:
+            work.offer(missing, busy_us=busy_us, progress=progress)
 
 
 class FlowWorker(Asking):
@@ -90,8 +87,7 @@ class FlowWorker(Asking):
         self._down = self._fabric.path(SERVER, rank)
         self._answer_us = 0  # response time of the parameter server, smoothed as in requests.py
         self.helping: Helping = _Helping(self, lambda: self._answer_us)
-        job.revoked[rank] = self.helping.on_revoked
-        job.called[rank] = self.helping.on_called
+        job.assigned[rank] = self.helping.on_assigned
 
     # --- the Host of a step ---------------------------------------------------------------------------------------------
 
@@ -141,11 +137,10 @@ class FlowWorker(Asking):
 
         def asked() -> None:
             reply = job.help.answer(self.rank, question, self._clock.now_us)
-            job.revoke(self.rank)
-            job.call(self.rank)
+            job.assign(self.rank)
 
             def answered() -> None:
-                if isinstance(reply, AboutHelp) and reply.bypass_leaf is not None and question.step == self._step:
+                if isinstance(reply, Assignment) and reply.bypass_leaf is not None and question.step == self._step:
                     self._set_past_leaf(reply.bypass_leaf)
                 elapsed_us = max(1, self._clock.now_us - asked_us)
                 self._answer_us += (elapsed_us - self._answer_us) // SMOOTHING if self._answer_us else elapsed_us
@@ -206,24 +201,26 @@ class FlowWorker(Asking):
         sum_.missing_bits = missing
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
-    def when_missing(self) -> "Future[Work | Nothing]":
-        """Returns a future that is done when a sum in progress waits for our group; never, if the sums end first."""
-        found: Future[Work | Nothing] = Future()
+    def when_missing(self, then: Callable[[int], None]) -> None:
+        """Waits until a sum in progress lacks what our group contributes; for ever, if the sums end first.
+
+        Args: then: called with the contributions that it lacks.
+        """
         sums = list(self._sums.values())
 
         def look() -> None:
             under_way = [sum_ for sum_ in sums if not sum_.future.done()]
             missing = [self._missing(sum_) for sum_ in under_way]
-            if any(bits and self.job.help.concerns(self.rank, bits) for bits in missing):
+            held_up = [bits for bits in missing if bits and self.job.help.concerns(self.rank, bits)]
+            if held_up:
                 for sum_, bits in zip(under_way, missing, strict=True):
                     if bits:
                         self._note(sum_, bits, self._written_bytes(sum_))
-                found.set_result(Nothing())
+                then(held_up[0])
             elif under_way:
                 self._clock.at(self._clock.now_us + LONGEST_POLL_US, look)
 
         self._clock.at(self._clock.now_us + LONGEST_POLL_US, look)
-        return found
 
     def _written_bytes(self, sum_: FlowSum) -> float:
         """Position up to which our first contribution is written."""

@@ -15,18 +15,17 @@ from sa_atp.protocol.help.seats import Seats
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import CutOff, Seated, Taken, TakeSeat
-from sa_atp.protocol.packets.help_messages import Call, HelpAnswer, Work
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, MOST_RANKS, UDP_PORT
 from sa_atp.protocol.packets.status_messages import JobCounters
 from sa_atp.protocol.server import work_requests
 from sa_atp.protocol.server.job import Job, Member
-from sa_atp.protocol.server.work_requests import WorkRequest
 
 MOST = 16  # workers of a group; larger groups would not find more to help with
 
-Question = WorkRequest | TakeSeat
-Answer = HelpAnswer | Seated | Taken
+Question = WorkReport | TakeSeat
+Answer = Assignment | Seated | Taken
 
 
 class _Book(Job):
@@ -59,9 +58,20 @@ class _Group:
         self.bits = whole.summed_below(ranks)
         """The group's contributions, as bits of the whole job."""
 
-    def answer(self, place: int, request: WorkRequest, now_us: int, levels: int) -> HelpAnswer:
-        found = work_requests.answer(self.book, self.members[place], 0, request, now_us, levels=levels)
-        return replace(found, shard=self.ranks[found.shard]) if isinstance(found, Work) else found
+    def answer(self, place: int, said: WorkReport, now_us: int, levels: int) -> Assignment:
+        if said.offer is not None:
+            missing, given = self.bits_here(said.offer.missing), self.bits_here(said.offer.given)
+            said = replace(said, offer=replace(said.offer, missing=missing, given=given))
+        return self.of_job(work_requests.answer(self.book, self.members[place], 0, said, now_us, levels=levels))
+
+    def of_job(self, told: Assignment) -> Assignment:
+        """Translates an assignment's bitmaps to those of the whole job."""
+        return replace(told, work=self._bits_of_job(told.work), copies=self._bits_of_job(told.copies))
+
+    def _bits_of_job(self, bits: int) -> int:
+        width = self._whole.micro_batches
+        own = (1 << width) - 1
+        return sum((bits >> place * width & own) << shard * width for place, shard in enumerate(self.ranks))
 
     def bits_here(self, bits: int) -> int:
         """Translates a bitmap of the whole job to one of the group."""
@@ -96,35 +106,23 @@ class HelpGroups:
     def count(self) -> int:
         return len(self._groups)
 
-    def bits_for(self, rank: int, bits: int) -> int:
-        """Translates a bitmap of the whole job to one of the rank's group."""
-        return bits if self.count == 1 else self._place[rank][0].bits_here(bits)
-
     def concerns(self, rank: int, bits: int) -> bool:
         """Whether a bitmap has contributions of the rank's group."""
         return self.count == 1 or bool(bits & self._place[rank][0].bits)
 
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
-        """The parameter server's answer to a request. Args: request: with bitmaps of the group (`bits_for`)."""
+        """The parameter server's answer to a request."""
         if isinstance(request, TakeSeat):
             return self._seats.take(request.step, rank, now_us) or Taken()
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
 
-    def to_revoke(self, rank: int) -> Iterator[tuple[int, int, int]]:
-        """See `Ledger.to_revoke`. Args: rank: the rank whose request was just answered."""
+    def unasked(self, rank: int) -> Iterator[tuple[int, Assignment]]:
+        """See `Lots.unasked`. Args: rank: the rank whose report was just answered."""
         group, _ = self._place[rank]
-        while group.book.ledger.to_revoke:
-            place, step, held = group.book.ledger.to_revoke.popleft()
-            yield group.ranks[place], step, held
-
-    def to_call(self, rank: int) -> Iterator[tuple[int, Call]]:
-        """See `Lots.to_call`. Args: rank: as in `to_revoke`."""
-        group, _ = self._place[rank]
-        while group.book.ledger.lots.to_call:
-            place, work = group.book.ledger.lots.to_call.popleft()
-            call = work_requests.call(work)
-            yield group.ranks[place], replace(call, shard=group.ranks[call.shard])
+        while group.book.ledger.unasked:
+            place, told = group.book.ledger.unasked.popleft()
+            yield group.ranks[place], group.of_job(told)
 
     def counted(self) -> dict[str, int]:
         """The parameter server's counters of help."""

@@ -19,7 +19,7 @@ from sa_atp.protocol.numbers.fragments import plan_of
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.control import CutOff, encode
 from sa_atp.protocol.packets.header import size_of
-from sa_atp.protocol.packets.help_messages import Call, Revoke
+from sa_atp.protocol.packets.help_messages import Assignment
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, UDP_PORT, Kind
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
@@ -78,10 +78,8 @@ class FlowJob:
         self._leaves = [range(k, n, racks) for k in range(racks)]
         self.help = HelpGroups(self.map, settings.help_grade, self._leaves, settings.cut_off)
         self._arrived = arrived
-        self.revoked: dict[int, Callable[[int, int], None]] = {}
-        """Functions, by rank, called with a step when the parameter server revokes the rank's hold on its own shard."""
-        self.called: dict[int, Callable[[Call], None]] = {}
-        """Functions, by rank, called when the parameter server calls the rank to work."""
+        self.assigned: dict[int, Callable[[Assignment], None]] = {}
+        """Functions, by rank, called with what the parameter server says though the rank has not asked just now."""
         self._operations: dict[int, FlowOperation] = {}
         self._adders: dict[object, Adder] = {}
         self._gathered: set[object] = set()  # keys whose scale has been gathered once
@@ -185,20 +183,13 @@ class FlowJob:
 
     # --- questions ----------------------------------------------------------------------------------------------------
 
-    def revoke(self, rank: int) -> None:
-        """Tells workers which of their contributions a rank's request has revoked."""
-        for owner, step, held in self.help.to_revoke(rank):
-            told = functools.partial(self.revoked[owner], step, held)
-            size = self.message_bytes(Revoke(step=step, held=held))
-            self.fabric.message(self.fabric.path(SERVER, owner), size, told)
+    def assign(self, rank: int) -> None:
+        """Tells workers what a rank's report has brought them."""
+        for worker, told in self.help.unasked(rank):
+            size = self.message_bytes(told)
+            self.fabric.message(self.fabric.path(SERVER, worker), size, functools.partial(self.assigned[worker], told))
 
-    def call(self, rank: int) -> None:
-        """Gives workers the work that a rank's request has brought."""
-        for helper, call in self.help.to_call(rank):
-            told = functools.partial(self.called[helper], call)
-            self.fabric.message(self.fabric.path(SERVER, helper), self.message_bytes(call), told)
-
-    def message_bytes(self, message: Question | Answer | Revoke | Call) -> int:
+    def message_bytes(self, message: Question | Answer) -> int:
         """Size of a message on the wire, taken from the first one of its kind."""
         kind = type(message)
         if kind not in self._sizes:

@@ -22,14 +22,15 @@ from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.believing import NEVER_US
 from sa_atp.protocol.help.plan import Machine
 from sa_atp.protocol.log.event import Event
-from sa_atp.protocol.log.server_events import Decided, RevokeAsked, WorkCalled
+from sa_atp.protocol.log.server_events import Decided, Told
+from sa_atp.protocol.packets.contributions import ContributionMap
 
 MICRO_BATCH = re.compile(r"shard (\d+), micro-batch (\d+)(, cancelled)?")
 LOGGED = "repeat the run with --log"
 KEPT_BY_ITSELF = "log"  # folder of logs in that of a run (`sa-atp run --log` without a folder)
 
 
-_OF_HELP = Decided | RevokeAsked | WorkCalled
+_OF_HELP = Decided | Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,9 @@ def explain(
     events = _events(result, run, log or folder / KEPT_BY_ITSELF, step)
     start_us = min(i.start_us for i in records)
     began_us = run.origin_us + start_us
-    decisions = tuple(_decisions(events, began_us))
+    job = result.plan.job
+    bits = ContributionMap(result.plan.topology.workers, job.micro_batches)
+    decisions = tuple(_decisions(events, began_us, bits))
     answers = [(at_us, event) for at_us, event in events if isinstance(event, Decided) and not event.late]
     if not answers:
         raise UserError(f"step {step}: no worker asked for help or for more work in it, so there is nothing to explain")
@@ -188,29 +191,43 @@ def _events(result: RunResult, run: PolicyRun, log: Path, step: int) -> list[tup
     return sorted(found, key=lambda each: each[0])
 
 
-def _decisions(events: Sequence[tuple[int, Event]], began_us: int) -> Iterator[Decision]:
+def _decisions(events: Sequence[tuple[int, Event]], began_us: int, bits: ContributionMap) -> Iterator[Decision]:
+    """Args: bits: of the job."""
     for at_us, event in events:
         at_ms = (at_us - began_us) / 1000
-        if isinstance(event, RevokeAsked):
-            yield Decision(at_ms, event.rank, "revocation", 0, event.held, None, (), False, False, *[math.nan] * 3)
-        elif isinstance(event, WorkCalled):
-            work = event.shard, tuple(event.micro_batches)
-            yield Decision(at_ms, event.rank, "call", 0, 0, *work, bool(event.backup), False, *[math.nan] * 3)
-        elif isinstance(event, Decided) and not event.late and event.done_us:
+        if not isinstance(event, _OF_HELP):
+            continue
+        first, *others = _given(event, bits) or [(None, (), False)]
+        if isinstance(event, Decided) and not event.late and event.done_us:
+            shard, micro_batches, is_backup = first
             yield Decision(
                 at_ms=at_ms,
                 rank=event.rank,
                 asked=event.asked,
                 begun=event.all_begun[event.rank],
                 held=event.all_held[event.rank],
-                shard=event.shard,
-                micro_batches=tuple(event.micro_batches or ()),
-                is_backup=bool(event.backup),
+                shard=shard,
+                micro_batches=micro_batches,
+                is_backup=is_backup,
                 ends_own=bool(event.over),
                 done_ms=(event.done_us[event.rank] - began_us) / 1000,
                 step_end_ms=(_step_end_us(event, at_us) - began_us) / 1000,
                 plan_end_ms=(_plan_end_us(event, at_us) - began_us) / 1000,
             )
+        elif isinstance(event, Told):
+            others = [first, *others]
+        asked: Literal["revocation", "call"] = "call" if event.revokes is None else "revocation"
+        for work in others:
+            yield Decision(at_ms, event.rank, asked, 0, event.revokes or 0, *work, False, *[math.nan] * 3)
+
+
+def _given(event: Decided | Told, bits: ContributionMap) -> list[tuple[int | None, tuple[int, ...], bool]]:
+    """Returns the work that a rank is given, shard by shard: its micro-batches, and whether these are copies."""
+    return [
+        (shard, tuple(micro_batches), is_backup)
+        for found, is_backup in ((event.work, False), (event.copies, True))
+        for shard, micro_batches in bits.micro_batches_of(int(found or "0", 16)).items()
+    ]
 
 
 def _step_end_us(event: Decided, now_us: int) -> float:

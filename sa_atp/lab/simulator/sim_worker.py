@@ -131,8 +131,7 @@ class SimWorker(Asking):
             self.helping = Helping(
                 self.membership, self.ask, now_us=self.now_us, answer_us=lambda: self.worker.answer_us
             )
-            self._session.revoked = self.helping.on_revoked
-            self._session.called = self.helping.on_called
+            self._session.assigned = self.helping.on_assigned
             self.host.connection = self.worker
             self.host.after = self._serve
             self.clock.at(self.clock.now_us, lambda: self._joined(self))

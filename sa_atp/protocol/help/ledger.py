@@ -10,7 +10,6 @@ its owner has said that it does not hold it: because of earlier advice, or in an
 """
 
 import math
-from collections import deque
 from collections.abc import Sequence
 
 from sa_atp.protocol.help import plan
@@ -19,15 +18,16 @@ from sa_atp.protocol.help.belief import Belief
 from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us
 from sa_atp.protocol.help.lots import LONGEST_POLL_US, Lots
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
-from sa_atp.protocol.help.progress import NOBODY, Assigned, Course, SendProgress, Step, Worker, WorkerReport
+from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker
 from sa_atp.protocol.help.projection import SPARING, Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.help_messages import Assignment, Offer, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 
-__all__ = ["Assigned", "Ledger", "SendProgress", "WorkerReport"]
+__all__ = ["Ledger", "SendProgress"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
 WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
@@ -48,115 +48,95 @@ class Ledger:
         self.racks = Racks(self._workers, kernels)
         silence = Silence(self._map, self._projection, self.racks)
         self.lots = Lots(self._workers, self._map, self._projection, self.racks, silence)
-        self.to_revoke: deque[tuple[int, int, int]] = deque()
-        """Revocations to send, as (rank, step, held). held: how much of its own shard the owner is thought to hold."""
+        self.unasked = self.lots.unasked
         self._advice = Advice(self._workers, micro_batches, self._projection, self.racks, kernels)
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
-    def claim(
-        self, step: int, rank: int, begun: int, held: int, since_us: int | None, report: WorkerReport, now_us: int
-    ) -> tuple[int, bool]:
-        """Takes a worker's claim: its progress in its own shard, how much of that it holds, and a request for more.
+    def report(self, rank: int, said: WorkReport, now_us: int) -> Assignment:
+        """Takes a worker's report, with its progress in its own shard, and perhaps an offer to compute for others.
 
-        Args:
-            begun: how many micro-batches it has begun.
-            held: how many it holds, those included.
-            since_us: for how long it has computed the last one that it has begun; None: that one is done.
-
-        Returns: how many it holds from now on; and whether it gets no more.
+        Returns: how much of its own shard it holds from now on, and what else it is to do.
         """
-        state, sent_us = self._hear(step, rank, report, now_us)
+        state, sent_us = self._hear(rank, said, now_us)
+        held = self._note_progress(state, rank, said, sent_us, now_us)
+        offer = said.offer
+        if self._is_over(said.step):
+            if said.is_done and (offer is None or not offer.busy_us):
+                self._workers[rank].waited_us = now_us
+            return Assignment(step=said.step, until=held, over=True, again_us=LONGEST_POLL_US)
+        if self.grade is HelpGrade.STEAL:
+            until = self._keep(state, rank, said, held, now_us)
+        else:
+            until = self._grant(state, rank, held, self.micro_batches)
+        work, copies, again_us = 0, 0, 0
+        if offer is not None and self.grade is not HelpGrade.NONE:
+            work, copies = self._offered(state, rank, offer, said, sent_us, now_us)
+            again_us = self.lots.again_us(state, rank, now_us)
+        elif self.lots.may_call(state):
+            _, best = self._plan(state, now_us)
+            self.lots.call(state, best, now_us)
+        is_over = rank in state.ended or (self.grade is not HelpGrade.STEAL and until < self.micro_batches)
+        return Assignment(step=said.step, until=until, over=is_over, work=work, copies=copies, again_us=again_us)
+
+    def _note_progress(self, state: Step, rank: int, said: WorkReport, sent_us: int, now_us: int) -> int:
+        """Notes a worker's progress in its own shard. Returns: how much of it the worker holds."""
         course = state.courses[rank]
-        course.begun, course.granted = begun, 0
-        course.granted_us = now_us + report.answer_us // 2
-        course.is_computing = since_us is not None
-        course.newest_us = sent_us - (since_us or 0)
-        course.was_overdue = self._is_overdue(state, rank, begun, since_us, report)
-        if begun == self.micro_batches and since_us is None and course.idle_us is None:
-            course.idle_us = sent_us  # its Idle message may be queued behind its data
+        course.begun, course.granted = said.begun, 0
+        course.granted_us = now_us + said.answer_us // 2
+        course.is_computing = said.since_us is not None
+        course.newest_us = sent_us - (said.since_us or 0)
+        course.was_overdue = self._is_overdue(state, rank, said)
+        has_all = rank in state.ended or said.begun == self.micro_batches
+        if said.begun and said.is_done and has_all and course.idle_us is None:
+            course.idle_us = sent_us
         owners = state.owner[rank]
-        held = min(held, state.held(rank))  # claims may arrive out of order
+        held = min(said.held, state.held(rank))  # reports may arrive out of order
         course.trim_lot(rank, held)
         for m in range(held, self.micro_batches):
             # what it was given as a helper, it may be computing
             if owners[m] == rank and (rank, m) not in course.lot and not course.given & self._map.bit(rank, m):
                 owners[m] = NOBODY
-        if self._is_over(step):
-            return held, True
-        if self.grade is not HelpGrade.STEAL:
-            until = self._grant(state, rank, held, self.micro_batches)
-            return until, until < self.micro_batches
-        if begun == 0 and since_us is None and report.spent_us == 0:
-            self._leave_alone(state, step, rank, now_us)  # it is not in this step yet
-        else:
-            course.left_alone_until_us = 0
-            if rank not in state.ended:
-                held = self._grant_more(state, rank, begun, held, now_us)
-            if rank in state.ended and not course.was_overdue:
-                course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
-        if self.lots.may_call(state):
-            _, best = self._plan(state, now_us)
-            self.lots.call(state, best, now_us)
-        return held, rank in state.ended
+        return held
 
-    def ask(
-        self,
-        step: int,
-        rank: int,
-        missing: int,
-        report: WorkerReport,
-        busy_us: int,
-        now_us: int,
-        pending: float | None = None,
-        given: int | None = None,
-    ) -> Assigned | None:
-        """Takes a leader's offer to work. Returns: what it is to do; None: nothing.
-
-        Args:
-            missing: contributions that its sums lack (a bitmap).
-            busy_us: for how long its present work will still take; 0: it is idle.
-            pending: share of the fragments whose sum it lacks; None: not known.
-            given: contributions that it was given to compute in this step (a bitmap); None: all that it was.
-        """
-        state, sent_us = self._hear(step, rank, report, now_us)
+    def _keep(self, state: Step, rank: int, said: WorkReport, held: int, now_us: int) -> int:
+        """Grants an owner what the plan has for it. Returns: how many of its own micro-batches it holds then."""
         course = state.courses[rank]
-        free_us = sent_us + busy_us
-        if not busy_us and self._is_over(step):
-            self._workers[rank].waited_us = now_us
-        if self.grade is HelpGrade.NONE or self._is_over(step):
-            return None
-        unknown = 0 if given is None else course.given & ~given
-        if unknown and now_us - course.called_us >= report.answer_us:
+        if not said.begun and said.since_us is None and not said.spent_us:
+            self._leave_alone(state, rank, now_us)  # it is not in this step yet
+            return held
+        course.left_alone_until_us = 0
+        if rank not in state.ended and course.idle_us is None:
+            held = self._grant_more(state, rank, said.begun, held, now_us)
+        if rank in state.ended and not course.was_overdue and course.idle_us is None and said.offer is None:
+            course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
+        return held
+
+    def _offered(
+        self, state: Step, rank: int, offer: Offer, said: WorkReport, sent_us: int, now_us: int
+    ) -> tuple[int, int]:
+        """Takes a worker's offer to compute for others. Returns: what it is to compute, and copy, as bitmaps."""
+        course = state.courses[rank]
+        free_us = sent_us + offer.busy_us
+        unknown = course.given & ~offer.given
+        if unknown and now_us - course.called_us >= said.answer_us:
             return self.lots.again(state, rank, unknown)  # a call was lost
         if unknown:  # it is under way
             free_us = max(free_us, course.lot_until_us)
         course.asks_again_us, course.offered_us = 0, None
-        work = self._choose(state, step, rank, missing, report, free_us, max(0, free_us - sent_us), now_us, pending)
-        state.is_helped |= work is not None
-        if work is None:
+        state.news.add(rank)
+        is_busy = free_us > sent_us
+        done_us = max(free_us, now_us + said.answer_us // 2)
+        work, copies = self._choose(state, rank, offer, done_us, now_us, is_busy=is_busy)
+        state.is_helped |= bool(work | copies)
+        if not work | copies:
             self._projection.note_sending(state, rank)
             course.offered_us = free_us
-        return work
+        return work, copies
 
-    def ask_again_us(self, step: int, rank: int, now_us: int) -> int:
-        """After how long a leader that got no work should ask again, if it is not called before: when its question may
-        change something.
-        """
-        if self._is_over(step):
-            return LONGEST_POLL_US
-        return self.lots.again_us(self._steps[step], rank, now_us)
-
-    def idle(self, step: int, rank: int, report: WorkerReport, now_us: int) -> None:
-        """Notes that a worker has computed all that it held, and sends it."""
-        state, sent_us = self._hear(step, rank, report, now_us)
-        state.courses[rank].idle_us = sent_us
-        if self._is_over(step):
-            self._workers[rank].waited_us = now_us
-
-    def note_overtaken(self, step: int, rank: int, report: WorkerReport) -> None:
+    def note_overtaken(self, rank: int, said: WorkReport) -> None:
         """Takes the speed from a report that a newer one has overtaken; the rest of it no longer counts."""
-        self._workers[rank].note_duration(step, report)
+        self._workers[rank].note_duration(said)
         self._note_news(rank)
 
     def crossed(self, step: int) -> list[int]:
@@ -186,23 +166,23 @@ class Ledger:
         )
 
     @LATE.or_else(False)
-    def _is_overdue(self, state: Step, rank: int, begun: int, since_us: int | None, report: WorkerReport) -> bool:
+    def _is_overdue(self, state: Step, rank: int, said: WorkReport) -> bool:
         """Whether what an owner is at takes longer than usual. One that has begun none of its work may have stopped before
         the first micro-batch.
         """
-        at_it_us = report.spent_us if begun == 0 < state.held(rank) else since_us or 0
+        at_it_us = said.spent_us if said.begun == 0 < state.held(rank) else said.since_us or 0
         return at_it_us > (self._projection.duration(state, rank) or NEVER_US)
 
     # --- an owner's own shard -----------------------------------------------------------------------------------------
 
     @SPARING.or_else(None)
-    def _leave_alone(self, state: Step, step: int, rank: int, now_us: int) -> None:
+    def _leave_alone(self, state: Step, rank: int, now_us: int) -> None:
         """Leaves a worker that has not begun this step its own work for a while, if it waits for the sum of the step
         before.
 
         That sum was lost, or comes down a slow link; helping such a worker would make the next sum late for it as well.
         """
-        course, before = state.courses[rank], self._steps.get(step - 1)
+        course, before = state.courses[rank], self._steps.get(state.number - 1)
         is_done = before is not None and before.courses[rank].idle_us is not None
         b, usual_us = self._projection.beliefs(state)[rank], self._projection.typical_us(rank) or 0
         each_us = expected_us(b, b)
@@ -268,54 +248,36 @@ class Ledger:
     # --- help ---------------------------------------------------------------------------------------------------------
 
     def _choose(
-        self,
-        state: Step,
-        step: int,
-        rank: int,
-        missing: int,
-        report: WorkerReport,
-        idle_us: int,
-        busy_us: int,
-        now_us: int,
-        pending: float | None,
-    ) -> Assigned | None:
-        """Chooses work for a leader. Args: idle_us: when its present work will be done."""
-        free_us = max(idle_us, now_us + report.answer_us // 2)
-        if self.grade is HelpGrade.CLONE:
-            work = None if busy_us else self.lots.clone(state, rank, missing, free_us, now_us)
-            if work is None:
-                self._ask_overdue(state, step, rank, now_us)
-            return work
-        work = self._help(state, step, rank, now_us, free_us, is_busy=busy_us > 0)
-        if work is not None or busy_us:
-            return work
-        is_silent = pending is None or pending == 1  # else some sums are complete: every worker has sent something
-        return self.lots.copy(state, rank, missing, now_us) if is_silent else None
+        self, state: Step, rank: int, offer: Offer, done_us: int, now_us: int, *, is_busy: bool
+    ) -> tuple[int, int]:
+        """Chooses a leader's part of the plan, as far as that is free; or copies. Where the plan has moved what owners
+        hold, these are asked to give it up.
 
-    def _help(self, state: Step, step: int, rank: int, now_us: int, done_us: int, *, is_busy: bool) -> Assigned | None:
-        """Gives a helper its part of the plan: the last free micro-batches of a shard. Where the plan has moved what
-        owners hold, these are asked to give it up.
-
-        Args: done_us: when its present work will be done. is_busy: it still computes its last lot, or has not sent it.
+        Args: done_us: when it will be done with its present work, and can know of more. is_busy: it still computes that.
         """
-        to_begin, best = self._plan(state, now_us, rank, done_us)
-        work = self.lots.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
-        if work is None and self.lots.may_call(state):
-            self.lots.call(state, best, now_us)  # else each would leave it to the others
-        if work is None:
+        if self.grade is HelpGrade.CLONE:
+            copies = 0 if is_busy else self.lots.clone(state, rank, offer.missing, done_us, now_us)
+            if copies:
+                return 0, copies
+        else:
+            to_begin, best = self._plan(state, now_us, rank, done_us)
+            work = self.lots.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
+            if work:
+                return work, 0
+            if self.lots.may_call(state):
+                self.lots.call(state, best, now_us)  # else each would leave it to the others
             for shard, count in enumerate(to_begin):
                 if shard != rank and best.own[shard] < count:
-                    self._ask_back(state, step, shard, now_us)
-            self._ask_overdue(state, step, rank, now_us)
-        return work
-
-    def _ask_overdue(self, state: Step, step: int, rank: int, now_us: int) -> None:
-        """Asks owners that should have been done by now for their progress."""
+                    self._ask_back(state, shard, now_us)
         for owner in self._projection.overdue(state, rank, now_us):
-            self._ask_back(state, step, owner, now_us)
+            self._ask_back(state, owner, now_us)
+        is_silent = offer.pending in (None, 1000)  # else some sums are complete: every worker has sent something
+        if is_busy or not is_silent or self.grade is HelpGrade.CLONE:
+            return 0, 0
+        return 0, self.lots.copy(state, rank, offer.missing, now_us)
 
     @REVOCATIONS.or_else(None)
-    def _ask_back(self, state: Step, step: int, rank: int, now_us: int) -> None:
+    def _ask_back(self, state: Step, rank: int, now_us: int) -> None:
         """Revokes what an owner need not hold, unless it was asked so recently that there can be no news."""
         course = state.courses[rank]
         # an owner that has answered has no news before it has had time for a micro-batch
@@ -325,19 +287,19 @@ class Ledger:
         if course.revoked_us is None:
             course.revoked_us = now_us
         course.asked_us = now_us
-        self.to_revoke.append((rank, step, state.held(rank)))
+        self.unasked.append((rank, Assignment(step=state.number, revokes=state.held(rank))))
 
     # --- bookkeeping --------------------------------------------------------------------------------------------------
 
-    def _hear(self, step: int, rank: int, report: WorkerReport, now_us: int) -> tuple[Step, int]:
+    def _hear(self, rank: int, said: WorkReport, now_us: int) -> tuple[Step, int]:
         """Notes a report. Returns: its step, and when it was sent."""
-        self._workers[rank].learn(step, report)
-        sent_us = now_us - report.answer_us // 2
-        state = self._step(step, sent_us - report.spent_us)
+        self._workers[rank].learn(said)
+        sent_us = now_us - said.answer_us // 2
+        state = self._step(said.step, sent_us - said.spent_us)
         course: Course = state.courses[rank]
-        if report.spent_us and course.began_us is None:
-            self._workers[rank].note_lag(sent_us - report.spent_us - state.began_us)
-        course.learn(report, sent_us)
+        if said.spent_us and course.began_us is None:
+            self._workers[rank].note_lag(sent_us - said.spent_us - state.began_us)
+        course.learn(said, sent_us)
         course.revoked_us = None
         self._note_news(rank)
         return state, sent_us

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from sa_atp.protocol.help.believing import NEVER_US, expected_us, held_until_us, is_behind
 from sa_atp.protocol.help.plan import Plan
-from sa_atp.protocol.help.progress import Assigned, Step, Worker
+from sa_atp.protocol.help.progress import Step, Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.silence import Silence
 from sa_atp.protocol.packets.contributions import ContributionMap
+from sa_atp.protocol.packets.help_messages import Assignment
 
 LONGEST_POLL_US = 50_000  # between two offers of a leader for which there is no work
 RAREST_POLL_US = 10_000_000  # ... where all is computed, and only data can be late
@@ -32,8 +33,8 @@ class Lots:
     ) -> None:
         self._workers, self._map, self._projection = workers, contributions, projection
         self._racks, self._silence = racks, silence
-        self.to_call: deque[tuple[int, Assigned]] = deque()
-        """Work to send to leaders who wait for some, as (rank, work)."""
+        self.unasked: deque[tuple[int, Assignment]] = deque()
+        """Assignments to send, once, to workers that have not asked just now, as (rank, assignment)."""
         self.helped_micro_batches = 0
         """Micro-batches that helpers were given, without copies."""
         self.backups = 0
@@ -41,54 +42,42 @@ class Lots:
 
     # --- parts of a plan ----------------------------------------------------------------------------------------------
 
-    def give(
-        self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
-    ) -> Assigned | None:
-        """Gives a helper the last free micro-batches of a shard in its part of a plan, and calls it for those of other
-        shards, as far as it is done with all that before an answer to its next offer could be there.
+    def give(self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool) -> int:
+        """Gives a helper the last free micro-batches in its part of a plan, of one shard after the other, as many as it
+        computes while an answer travels.
 
         Args: part: micro-batches by shard. done_us: when its present work will be done. is_busy: it still computes its
             last lot, or has not sent it.
-        Returns: what it is told now; None: nothing of its part is free.
+        Returns: contributions, as a bitmap; 0: nothing of its part is free.
         """
-        first = self._of_one_shard(state, rank, part, now_us, done_us, is_busy=is_busy)
-        self._call_for_others(state, rank, part, first, now_us, done_us)
-        return first
-
-    @CALLS.or_else(None)
-    def _call_for_others(
-        self, state: Step, rank: int, part: dict[int, int], work: Assigned | None, now_us: int, done_us: int
-    ) -> None:
-        """Calls a helper for its part of other shards. Args: as of `give`; work: what it is told."""
-        course = state.courses[rank]
-        while work is not None and course.lot_until_us < done_us + self._workers[rank].answer_us:
-            part = part | {work.shard: part[work.shard] - len(work.micro_batches)}
-            part = {shard: count for shard, count in part.items() if count}
-            work = self._of_one_shard(state, rank, part, now_us, course.lot_until_us, is_busy=True)
-            if work is not None:
-                self._call(state, rank, work, now_us)
-
-    def _call(self, state: Step, rank: int, work: Assigned, now_us: int) -> None:
-        course = state.courses[rank]
-        state.is_helped, course.called_us = True, now_us
-        course.given |= sum(self._map.bit(work.shard, m) for m in work.micro_batches)
-        self.to_call.append((rank, work))
+        course, answer_us = state.courses[rank], self._workers[rank].answer_us
+        left, given, until_us = dict(part), 0, done_us
+        while not given or until_us < done_us + answer_us:
+            bits = self._of_one_shard(state, rank, left, now_us, until_us, is_busy=is_busy or given > 0)
+            if not bits:
+                break
+            given, until_us = given | bits, course.lot_until_us
+        if given and self._is_any_free(state):  # what others may leave: it asks when it begins with these
+            course.asks_again_us, course.offered_us = done_us + answer_us // 2, None
+        elif given:
+            course.asks_again_us, course.offered_us = 0, until_us
+            self._projection.note_sending(state, rank)
+        state.news.add(rank)
+        return given
 
     def _of_one_shard(
         self, state: Step, rank: int, part: dict[int, int], now_us: int, done_us: int, *, is_busy: bool
-    ) -> Assigned | None:
-        """Gives a helper the last free micro-batches of a shard in its part of a plan, as many as it computes while an
-        answer travels. Args: as of `give`. Returns: None: none of its part is free.
-        """
+    ) -> int:
+        """As `give`, of one shard. Args: part: what is given is taken out."""
         course = state.courses[rank]
         beliefs = self._projection.beliefs(state)
         shards = [
             (b.is_ended, count, shard)
             for shard, count in part.items()
-            if (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
+            if count and (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
         ]
         if not shards:
-            return None
+            return 0
         _, count, shard = max(shards)
         b, each_us = beliefs[rank], expected_us(beliefs[rank], beliefs[shard])
         is_early = is_busy and not b.is_idle and b.slow_link_us > 0
@@ -101,6 +90,7 @@ class Lots:
             tail = state.last_free(shard)
             state.owner[shard][tail] = rank
             lot.append(tail)
+        part[shard] = count - len(lot)
         course.lot = [*(course.lot if is_busy else ()), *((shard, m) for m in lot)]
         course.is_gathering = True
         course.lot_until_us = done_us + len(lot) * each_us
@@ -108,13 +98,9 @@ class Lots:
         if shard != rank:
             self._racks.note_assignment(state, rank, shard)
             self.helped_micro_batches += len(lot)
-        course.given |= sum(self._map.bit(shard, m) for m in lot)
-        if self._is_any_free(state):  # what others may leave
-            course.asks_again_us, course.offered_us = done_us + b.answer_us // 2, None  # it asks when it begins the lot
-            return Assigned(state.number, shard, tuple(lot))
-        course.asks_again_us, course.offered_us = 0, course.lot_until_us
-        self._projection.note_sending(state, rank)
-        return Assigned(state.number, shard, tuple(lot), again_us=self.again_us(state, rank, now_us))
+        bits = sum(self._map.bit(shard, m) for m in lot)
+        course.given |= bits
+        return bits
 
     @CALLS.or_else(False)
     def may_call(self, state: Step) -> bool:
@@ -128,28 +114,33 @@ class Lots:
                 continue
             told_us = now_us + self._workers[rank].answer_us // 2
             is_busy, done_us = course.offered_us > told_us, max(course.offered_us, told_us)
-            place = len(self.to_call)
             work = self.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
-            if work is not None:
-                state.is_helped, course.called_us = True, now_us
-                self.to_call.insert(place, (rank, work))
+            if work:
+                self._call(state, rank, now_us, work=work)
 
-    def again(self, state: Step, rank: int, given: int) -> Assigned:
+    def _call(self, state: Step, rank: int, now_us: int, *, work: int = 0, copies: int = 0) -> None:
+        course = state.courses[rank]
+        state.is_helped, course.called_us = True, now_us
+        course.given |= copies
+        again_us = self.again_us(state, rank, now_us)
+        self.unasked.append((rank, Assignment(step=state.number, work=work, copies=copies, again_us=again_us)))
+
+    def again(self, state: Step, rank: int, given: int) -> tuple[int, int]:
         """Repeats a call to a helper that was lost. Args: given: contributions that it does not know of, a bitmap.
 
-        Returns: those of one shard.
+        Returns: the work among them, and the copies.
         """
-        shard = self._map.lowest_rank(given)
-        owners = state.owner[shard]
-        lost = [m for m in range(self._map.micro_batches) if self._map.bit(shard, m) & given]
-        is_copy = owners[lost[0]] != rank
-        same = (m for m in lost if (owners[m] != rank) == is_copy)
-        return Assigned(state.number, shard, tuple(same), backup=is_copy)
+        of_shards = self._map.micro_batches_of(given).items()
+        held = ((shard, m) for shard, lost in of_shards for m in lost if state.owner[shard][m] == rank)
+        work = sum(self._map.bit(shard, m) for shard, m in held)
+        return work, given & ~work
 
     def again_us(self, state: Step, rank: int, now_us: int) -> int:
-        """After how long a leader without work should ask again, if it is not called before: when its question may
-        change something.
+        """After how long a leader should offer again, if it is not called before: when that may change something. 0: when
+        it begins with what it was given.
         """
+        if state.courses[rank].offered_us is None:
+            return 0
         again_us = self._projection.ask_again_us(state, rank, now_us)
         if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
             return RAREST_POLL_US
@@ -163,48 +154,43 @@ class Lots:
 
     # --- others' work a second time ----------------------------------------------------------------------------------
 
-    @COPIES.or_else(None)
-    def copy(self, state: Step, rank: int, missing: int, now_us: int) -> Assigned | None:
+    @COPIES.or_else(0)
+    def copy(self, state: Step, rank: int, missing: int, now_us: int) -> int:
         """Gives copies of what silent workers hold to all leaders who wait, each to the one that finishes it first. Others
         than the one that asks are called.
 
         Args: rank: of the leader that asks. missing: contributions that its sums lack (a bitmap).
-        Returns: copies for that leader, of one shard; None: there are none.
+        Returns: copies for that leader, as a bitmap.
         """
         beliefs = self._projection.beliefs(state)
         late = self._silence.late(state, rank, missing, now_us)
         if not late:
-            return None
+            return 0
         ready_us = {
             r: max(c.offered_us or 0, now_us + beliefs[r].answer_us // 2)
             for r, c in enumerate(state.courses)
             if r == rank or c.offered_us is not None
         }
         may = {r: set(self._silence.late(state, r, missing, now_us)) for r in ready_us}
-        parts: dict[int, dict[int, list[int]]] = {r: {} for r in ready_us}
+        parts = dict.fromkeys(ready_us, 0)
         for shard, m in late:
             each_us = {r: expected_us(beliefs[r], beliefs[shard]) for r in ready_us if (shard, m) in may[r]}
             by = min(each_us, key=lambda r: ready_us[r] + each_us[r])
             soon = max(1, math.ceil(beliefs[by].answer_us / each_us[by]))
-            if sum(map(len, parts[by].values())) == soon:
+            if parts[by].bit_count() == soon:
                 break  # it asks for more when it begins with these
             ready_us[by] += each_us[by]
-            parts[by].setdefault(shard, []).append(m)
+            parts[by] |= self._map.bit(shard, m)
             state.copied.add((shard, m))
-        found = None
-        for r, of_shards in parts.items():
-            for shard, micro_batches in of_shards.items():
-                self._racks.note_assignment(state, r, shard)
-                self.backups += len(micro_batches)
-                work = Assigned(state.number, shard, tuple(micro_batches), backup=True)
-                if r == rank and found is None:
-                    found = work
-                else:
-                    self._call(state, r, work, now_us)
-                    state.courses[r].offered_us = None  # it asks when it begins with these
-        return found
+            self._racks.note_assignment(state, by, shard)
+            self.backups += 1
+        for r, copies in parts.items():
+            if copies and r != rank:
+                state.courses[r].offered_us = None  # it offers anew when it begins with these
+                self._call(state, r, now_us, copies=copies)
+        return parts[rank]
 
-    def clone(self, state: Step, rank: int, missing: int, free_us: int, now_us: int) -> Assigned | None:
+    def clone(self, state: Step, rank: int, missing: int, free_us: int, now_us: int) -> int:
         """Gives a helper the whole shard that would be finished last and has no clone yet. Args: missing: contributions
         that its sums lack, a bitmap; free_us: when it can begin.
         """
@@ -227,5 +213,5 @@ class Lots:
                 state.cloned_by[shard] = rank
                 self._racks.note_assignment(state, rank, shard)
                 self.helped_micro_batches += self._map.micro_batches
-                return Assigned(state.number, shard, tuple(range(self._map.micro_batches)), backup=True)
-        return None
+                return self._map.bits_of(shard)
+        return 0

@@ -3,21 +3,11 @@
 from dataclasses import dataclass, field
 
 from sa_atp.protocol.help.belief import Belief, Forecast
+from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.records import Records
 
 NOBODY = -1
 SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay
-
-
-@dataclass(frozen=True, slots=True)
-class Assigned:
-    """Micro-batches for a helper to compute."""
-
-    step: int
-    shard: int
-    micro_batches: tuple[int, ...]
-    backup: bool = False  # somebody else owns them, and is silent
-    again_us: int = 0  # after how long it should ask for more; 0: when it begins with these
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +25,6 @@ class SendProgress:
         """
         known = [p.send_us for p in (self, before) if p is not None and p.send_us]
         return SendProgress(self.pending, min(known, default=0))
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
-    """A worker's report of itself, sent with every question; fields as in packets.help_messages.AboutStep."""
-
-    took_us: int = 0
-    spent_us: int = 0
-    answer_us: int = 0
-    sent_us: int = 0
-    weight: int = 1
-    """Work in a micro-batch of its shard, in a unit common to all workers."""
-
-    @property
-    def is_of_this_step(self) -> bool:
-        """Whether `took_us` was measured in the step of the report, not in an earlier one."""
-        return 0 < self.took_us <= self.spent_us
 
 
 @dataclass(slots=True)
@@ -92,19 +65,19 @@ class Worker:
         """How long a micro-batch of its own shard takes it; None: not measured yet."""
         return None if self.unit_us is None else self.unit_us * self.weight
 
-    def note_duration(self, step: int, report: WorkerReport) -> None:
-        """Notes how long one of its own micro-batches took. Args: step: of the report."""
+    def note_duration(self, report: WorkReport) -> None:
+        """Notes how long one of its own micro-batches took."""
         if report.took_us > 0:
-            measured_in = step if report.is_of_this_step else step - 1
+            measured_in = report.step if report.is_of_this_step else report.step - 1
             self.forecast.note(report.took_us / report.weight, is_new_step=measured_in != self._measured_in)
             self._measured_in = measured_in
 
-    def learn(self, step: int, report: WorkerReport) -> None:
-        """Notes a report. Args: step: of the report."""
+    def learn(self, report: WorkReport) -> None:
+        """Notes a report."""
         if report.spent_us:
-            self.newest_step = max(self.newest_step, step)
+            self.newest_step = max(self.newest_step, report.step)
         self.weight = report.weight
-        self.note_duration(step, report)
+        self.note_duration(report)
         self.answer_us = report.answer_us
         if report.sent_us:
             old_us = self.send_us
@@ -175,7 +148,7 @@ class Course:
             self.lot = [(shard, m) for shard, m in self.lot if shard != rank or not held <= m < self.own_in_lot]
             self.own_in_lot = held
 
-    def learn(self, report: WorkerReport, sent_us: int) -> None:
+    def learn(self, report: WorkReport, sent_us: int) -> None:
         """Notes a report. Args: sent_us: when it was sent."""
         if report.spent_us:
             self.began_us = sent_us - report.spent_us

@@ -1,23 +1,26 @@
-"""Questions and answers about help as fields of events: a rank and the parameter server log the same."""
+"""Reports and assignments as fields of events: a rank and the parameter server log the same."""
 
-from typing import Any
+from typing import Any, Literal
 
-from sa_atp.protocol.packets.help_messages import Claim, HelpAnswer, Idle, Offer
-
-QUESTION, ANSWER = ("begun", "held", "busy_us"), ("until", "over", "shard", "micro_batches", "backup", "again_us")
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 
 
-def of_question(question: Claim | Offer | Idle) -> dict[str, Any]:
-    """Returns the fields begun, held, busy_us and missing, as far as this kind of question has them."""
-    missing = {"missing": hex(question.missing)} if isinstance(question, Offer) else {}
-    return {name: getattr(question, name) for name in QUESTION if hasattr(question, name)} | missing
+def of_report(said: WorkReport) -> dict[str, Any]:
+    """Returns the fields begun and held; of an offer busy_us and missing, too."""
+    own = {"begun": said.begun, "held": said.held}
+    return own if said.offer is None else own | {"busy_us": said.offer.busy_us, "missing": hex(said.offer.missing)}
 
 
-def of_answer(answer: HelpAnswer | None) -> dict[str, Any]:
-    """Returns the fields until, over, shard, micro_batches, backup and again_us, as far as this kind of answer has them."""
-    return {name: getattr(answer, name) for name in ANSWER if hasattr(answer, name)}
+def of_assignment(told: Assignment | None) -> dict[str, Any]:
+    """Returns the fields until, over, revokes, work, copies and again_us, as far as something is assigned."""
+    if told is None:
+        return {}
+    own = {"until": told.until, "over": told.over, "revokes": told.revokes, "again_us": told.again_us}
+    return own | {name: hex(bits) for name in ("work", "copies") if (bits := getattr(told, name))}
 
 
-def kind(message: Claim | Offer | Idle | HelpAnswer) -> Any:
-    """Returns the kind of a question (claim, offer, idle) or of an answer (granted, work, nothing, noted)."""
-    return type(message).__name__.lower()
+def kind(said: WorkReport) -> Literal["claim", "offer", "idle"]:
+    """Returns whether the sender offers to help (offer), has computed all that it holds (idle), or neither (claim)."""
+    if said.offer is not None:
+        return "offer"
+    return "idle" if said.is_done else "claim"

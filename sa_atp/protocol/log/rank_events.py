@@ -306,7 +306,7 @@ RequestNumber = Annotated[int, Meta(ge=0, description="number of the message; it
 
 @called("help:asked")
 class HelpAsked(Event, frozen=True):
-    """The rank reports its progress, and asks for more of its shard (claim), others' work (offer), or nothing (idle)."""
+    """The rank reports: while it computes its own shard (claim), offering to help (offer), or done with it (idle)."""
 
     step: Step
     what: Literal["claim", "offer", "idle"]
@@ -320,22 +320,18 @@ class HelpAsked(Event, frozen=True):
 
 @called("help:answered")
 class HelpAnswered(Event, frozen=True):
-    """The ledger's answer: micro-batches of the rank's own shard (granted), work for other shards, or nothing."""
+    """The ledger's answer: what the rank holds of its own shard, and work for other shards; or, with number 0, what the
+    ledger says by itself: work, or that the rank is to give up what it need not hold.
+
+    came: there was an answer before the step was over.
+    """
 
     step: Step
-    what: Literal["granted", "work", "nothing", "noted", "no answer"]
     number: RequestNumber
+    came: Yes = True
+    revokes: MicroBatches | None = None
     until: MicroBatches | None = None
-    over: Yes | None = None
-    shard: Rank | None = None
-    micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")] | None = None
-    backup: Yes | None = None
-    again_us: Microseconds | None = None
-
-
-@called("help:revoked")
-class HelpRevoked(Event, frozen=True):
-    """The parameter server takes back micro-batches of the rank's own shard that it has not begun."""
-
-    step: Step
-    held: MicroBatches
+    over: Yes = False
+    work: Contributions | None = None
+    copies: Contributions | None = None
+    again_us: Microseconds = 0

@@ -172,26 +172,25 @@ PerRank = list[int]
 
 @called("help:decided")
 class Decided(Event, frozen=True):
-    """The ledger answers a rank's question. The event has the question, the ledger's view of all ranks, and the assignment.
+    """The ledger answers a rank's report. The event has the report, the ledger's view of all ranks, and the assignment.
 
-    late: the question was overtaken by a newer one, so its answer assigns nothing. (protocol section 10.2)
+    late: the report was overtaken by a newer one, so its answer assigns nothing. (protocol section 10.2)
     """
 
     step: Step
     rank: Rank
     asked: Literal["claim", "offer", "idle"]
-    answer: Literal["granted", "work", "nothing", "noted"]
     late: Yes = False
     begun: MicroBatches | None = None
     held: MicroBatches | None = None
     busy_us: Microseconds | None = None
     until: MicroBatches | None = None
-    over: Yes | None = None
+    over: Yes = False
+    revokes: MicroBatches | None = None
     missing: Contributions | None = None
-    shard: Rank | None = None
-    micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")] | None = None
-    backup: Yes | None = None
-    again_us: Microseconds | None = None
+    work: Contributions | None = None
+    copies: Contributions | None = None
+    again_us: Microseconds = 0
     each_us: Annotated[PerRank, Meta(description="of each rank, microseconds for a micro-batch; 0: not known")] = field(
         default_factory=list
     )
@@ -215,21 +214,18 @@ class Decided(Event, frozen=True):
     )
 
 
-@called("help:called")
-class WorkCalled(Event, frozen=True):
-    """The ledger gives work to a rank that has offered before, and has not asked just now. (protocol section 10.3)"""
+@called("help:told")
+class Told(Event, frozen=True):
+    """The ledger says something to a rank that has not reported just now: it has work, or asks for micro-batches back.
+
+    revokes: how much of its own shard the rank is thought to hold; it gives up what it need not. (protocol section 10.3)
+    """
 
     step: Step
     rank: Rank
-    shard: Rank
-    micro_batches: Annotated[list[int], Meta(description="numbers of micro-batches in the shard")]
-    backup: Yes | None = None
-
-
-@called("help:revoke_asked")
-class RevokeAsked(Event, frozen=True):
-    """The ledger asks a rank to give back micro-batches of its own shard that it has not begun."""
-
-    step: Step
-    rank: Rank
-    held: MicroBatches
+    until: MicroBatches | None = None
+    over: Yes = False
+    revokes: MicroBatches | None = None
+    work: Contributions | None = None
+    copies: Contributions | None = None
+    again_us: Microseconds = 0

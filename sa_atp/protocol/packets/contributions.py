@@ -76,3 +76,8 @@ class ContributionMap:
     def ranks_of(self, bits: int) -> list[int]:
         """The ranks that have at least one contribution in a bitmap."""
         return [rank for rank in range(self.world_size) if bits & self.bits_of(rank)]
+
+    def micro_batches_of(self, bits: int) -> dict[int, list[int]]:
+        """The micro-batches in a bitmap, ascending, by rank."""
+        first = {rank: rank * self.micro_batches for rank in self.ranks_of(bits)}
+        return {rank: [m for m in range(self.micro_batches) if bits >> at + m & 1] for rank, at in first.items()}

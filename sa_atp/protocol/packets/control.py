@@ -6,7 +6,7 @@ datagram, and raises MalformedError for anything without a message's fields, or 
 types. A test compares the classes with the table of protocol section 9.2.
 
     match decode_request(packet):
-        case Claim(step=step, begun=begun): ...
+        case WorkReport(step=step, begun=begun): ...
 """
 
 import itertools
@@ -17,7 +17,7 @@ from msgspec import Meta, field
 
 from sa_atp.protocol.packets.contributions import ContributionMap
 from sa_atp.protocol.packets.header import pack
-from sa_atp.protocol.packets.help_messages import Call, Claim, Granted, Idle, Noted, Nothing, Offer, Revoke, Work
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.lateness_messages import MOST_WAITS, AskLateness, JobLateness, Wait
 from sa_atp.protocol.packets.message_fields import (
     LONGEST_TEXT,
@@ -243,19 +243,7 @@ class TakeSeat(Message, frozen=True, tag="seat"):
 
 
 Request = (
-    Join
-    | Alive
-    | Leave
-    | Report
-    | ReportNarrow
-    | Fetch
-    | Claim
-    | Offer
-    | Idle
-    | TakeSeat
-    | AskStats
-    | AskLateness
-    | Describe
+    Join | Alive | Leave | Report | ReportNarrow | Fetch | WorkReport | TakeSeat | AskStats | AskLateness | Describe
 )
 
 
@@ -390,14 +378,9 @@ Reply = (
     | Refused
     | Progress
     | Left
-    | Granted
-    | Work
-    | Nothing
-    | Noted
+    | Assignment
     | Seated
     | Taken
-    | Revoke
-    | Call
     | Recall
     | Failure
     | Description

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.errors import TransportError
 from sa_atp.protocol.packets.control import Reply
-from sa_atp.protocol.packets.help_messages import Call
+from sa_atp.protocol.packets.help_messages import Assignment
 
 
 @dataclass(kw_only=True, slots=True)
@@ -79,19 +79,10 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
-    """The parameter server asks how far we are in a step, and for what we need not hold of our own shard."""
+class Assigned:
+    """The parameter server takes work back, or has some for us, though we have not asked just now."""
 
-    step: int
-    held: int
-    """Number of our own micro-batches that the parameter server leaves us; 0: that is not known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The parameter server has work for us, since we have offered to help."""
-
-    call: Call
+    assignment: Assignment
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +92,4 @@ class Failed:
     error: TransportError
 
 
-Event = OperationDone | WaitingFor | Answer | Revoked | Called | Failed
+Event = OperationDone | WaitingFor | Answer | Assigned | Failed

@@ -6,7 +6,6 @@ on, because the parameter server says so or is silent.
 
 import functools
 import operator
-from typing import Any
 
 from sa_atp.protocol.job import failures, standstill
 from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError, WorkerLostError
@@ -14,7 +13,7 @@ from sa_atp.protocol.job.horizon import horizon
 from sa_atp.protocol.job.membership import SIGNS_MISSED
 from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.log import help_fields
-from sa_atp.protocol.log.rank_events import ConnectionEnded, GivingUp, HelpAnswered, HelpAsked, HelpRevoked, Leaving
+from sa_atp.protocol.log.rank_events import ConnectionEnded, GivingUp, HelpAnswered, HelpAsked, Leaving
 from sa_atp.protocol.packets.control import (
     Alive,
     Failure,
@@ -26,9 +25,9 @@ from sa_atp.protocol.packets.control import (
     ReportNarrow,
     Request,
 )
-from sa_atp.protocol.packets.help_messages import AboutHelp, AboutStep, Call, Claim, HelpAnswer, Idle, Offer, Revoke
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.rank.connection import Connection
-from sa_atp.protocol.rank.events import Answer, Called, Failed, Revoked
+from sa_atp.protocol.rank.events import Answer, Assigned, Failed
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 
@@ -71,7 +70,7 @@ class ServerLink:
 
     def ask(self, request: Request, now_us: int) -> int:
         """See `Worker.ask`."""
-        if not isinstance(request, AboutStep):
+        if not isinstance(request, WorkReport):
             return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
         if request.step > self._step:
             self._step = request.step
@@ -81,12 +80,12 @@ class ServerLink:
             self._of_step.clear()
         if request.step < self._step:
             number = self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
-            self._log_question(number, request)
+            self._log_report(number, request)
             return number
         # The ledger decides when it hears the question, however late that is; and what it decides we have to know.
         number = self.requests.ask(request, now_us, timeout_us=None)
         self._of_step.add(number)
-        self._log_question(number, request)
+        self._log_report(number, request)
         return number
 
     def leave(self, now_us: int) -> int:
@@ -115,12 +114,9 @@ class ServerLink:
         match reply:
             case Failure():
                 self.fail(self._error_of(reply, now_us))
-            case Revoke(step=step, held=held):
-                self._events.append(Revoked(step, held))
-                self._log(HelpRevoked(step, held))
-            case Call():
-                self._events.append(Called(reply))
-                self._log(HelpAnswered(reply.step, "work", 0, shard=reply.shard, micro_batches=reply.micro_batches))
+            case Assignment() if number == 0:
+                self._events.append(Assigned(reply))
+                self._log(HelpAnswered(reply.step, 0, **help_fields.of_assignment(reply)))
             case Recall():
                 self._fetching.recall(reply, self._operations.overlapping)
             case Progress(passed=passed, ahead=ahead):
@@ -139,8 +135,8 @@ class ServerLink:
         if isinstance(request, Report | ReportNarrow) and self.giving_up is not None:
             self.fail(self.giving_up)  # nobody else will tell us
             return
-        told = reply.bypass_leaf if isinstance(reply, AboutHelp) else None
-        if isinstance(request, AboutStep) and request.step < self._step:
+        told = reply.bypass_leaf if isinstance(reply, Assignment) else None
+        if isinstance(request, WorkReport) and request.step < self._step:
             told = None
         if told is not None and self._leaf.set_begun(told):
             for operation in self._operations.active():
@@ -148,17 +144,14 @@ class ServerLink:
         self._log_answer(number, request, reply)
         self._events.append(Answer(number, reply))
 
-    def _log_question(self, number: int, asked: AboutStep) -> None:
-        if isinstance(asked, Claim | Offer | Idle):
-            what, said = help_fields.kind(asked), help_fields.of_question(asked)
-            self._log(HelpAsked(asked.step, what, number, asked.took_us, **said))
+    def _log_report(self, number: int, said: WorkReport) -> None:
+        self._log(HelpAsked(said.step, help_fields.kind(said), number, said.took_us, **help_fields.of_report(said)))
 
     def _log_answer(self, number: int, asked: Request, reply: Reply | None) -> None:
         """Args: reply: None: it did not come in time."""
-        if isinstance(asked, Claim | Offer | Idle):
-            answer = reply if isinstance(reply, HelpAnswer) else None
-            what: Any = "no answer" if answer is None else help_fields.kind(answer)
-            self._log(HelpAnswered(asked.step, what, number, **help_fields.of_answer(answer)))
+        if isinstance(asked, WorkReport):
+            answer = reply if isinstance(reply, Assignment) else None
+            self._log(HelpAnswered(asked.step, number, came=answer is not None, **help_fields.of_assignment(answer)))
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

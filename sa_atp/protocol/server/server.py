@@ -52,7 +52,7 @@ from sa_atp.protocol.packets.control import (
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import first_byte, headers, size_of
-from sa_atp.protocol.packets.help_messages import Claim, Idle, Offer
+from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.packets.lateness_messages import AskLateness
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
@@ -277,7 +277,7 @@ class ParameterServer:
                 return JobStats(**asdict(job.stats), **helped)
             case AskLateness():
                 return fitted(job.lateness.told(), MAX_BYTES)
-            case Claim() | Offer() | Idle():
+            case WorkReport():
                 reply = work_requests.answer(job, member, number, request, now_us, levels=job.levels)
                 self._out.extend(work_requests.unasked(job))
                 return reply

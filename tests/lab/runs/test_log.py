@@ -16,7 +16,7 @@ from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun, RunResult
 from sa_atp.net.logs.reading import LogFile, read
 from sa_atp.protocol.log.rank_events import Contributed, HelpAnswered, Lost, Resent, WindowChanged
-from sa_atp.protocol.log.server_events import Decided, WorkCalled
+from sa_atp.protocol.log.server_events import Decided, Told
 
 PLAN = """
 [run]
@@ -84,15 +84,14 @@ def test_a_lossy_run_with_help_tells_what_was_decided(logged: tuple[Path, Policy
 def test_the_ledger_gives_what_helpers_say_they_were_given(logged: tuple[Path, PolicyRun]) -> None:
     folder, run = logged
     decided = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, Decided)]
-    given = {(e.step, e.rank, e.shard, *(e.micro_batches or ())) for e in decided if e.answer == "work" and not e.late}
-    called = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, WorkCalled)]
-    assert called
-    given |= {(e.step, e.rank, e.shard, *e.micro_batches) for e in called}
+    said = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, Told)]
+    assert any(event.work for event in said)
+    given = {(e.step, e.rank, e.work, e.copies) for e in (*said, *(e for e in decided if not e.late))}
     told = set()
     for rank in range(3):
         for _, event in log_of(folder, f"rank-{rank}").events:
-            if isinstance(event, HelpAnswered) and event.what == "work":
-                told.add((event.step, rank, event.shard, *(event.micro_batches or ())))
+            if isinstance(event, HelpAnswered) and (event.work or event.copies):
+                told.add((event.step, rank, event.work, event.copies))
     assert told
     assert told <= given
     assert any(event.each_us[2] > event.each_us[0] > 0 for event in decided), "what is believed of the straggler"

@@ -2,24 +2,23 @@
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
-from helpers.work import Crew, between, fluid_us, told
+from helpers.work import About, Books, Crew, between, fluid_us, told
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.protocol.help import plan
-from sa_atp.protocol.help.ledger import STEPS_KEPT, Ledger, WorkerReport
+from sa_atp.protocol.help.ledger import STEPS_KEPT
 from sa_atp.protocol.help.plan import Kernels, Machine, Plan
 from sa_atp.protocol.help.projection import FIRST_PATIENCE, HEARD_US, LEAST_SENDING_US
-from sa_atp.protocol.packets.help_messages import Claim, Granted, HelpAnswer
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server import work_requests
 
 FAST_US = 1_000
 ALL = (1 << 64) - 1
-NOTHING = WorkerReport()
+NOTHING = About()
 
 
 # --- steal ------------------------------------------------------------------------------------------------------------
@@ -129,11 +128,11 @@ def test_messages_grow_with_help_given() -> None:
 
 def known(
     size: int, micro_batches: int, times_us: list[int], grade: HelpGrade = HelpGrade.STEAL, *, answer_us: int = 0
-) -> Ledger:
+) -> Books:
     """A ledger that knows every worker's speed from step 0."""
-    ledger = Ledger(size, micro_batches, grade)
+    ledger = Books(size, micro_batches, grade)
     for rank, each_us in enumerate(times_us):
-        ledger.idle(0, rank, WorkerReport(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
+        ledger.idle(0, rank, About(each_us, micro_batches * each_us, answer_us), micro_batches * each_us)
     return ledger
 
 
@@ -141,10 +140,10 @@ def test_a_claim_is_refused_where_helpers_would_do_the_rest_sooner() -> None:
     ledger = known(4, 8, [FAST_US] * 3 + [4 * FAST_US])
     now = 1_000_000
     assert ledger.claim(1, 3, 1, 1, 0, NOTHING, now) == (2, False)
-    assert ledger.claim(1, 3, 2, 2, 0, WorkerReport(4 * FAST_US, 4 * FAST_US), now + 4 * FAST_US) == (2, True)
+    assert ledger.claim(1, 3, 2, 2, 0, About(4 * FAST_US, 4 * FAST_US), now + 4 * FAST_US) == (2, True)
     assert ledger.claim(1, 3, 2, 2, None, NOTHING, now + 8 * FAST_US) == (2, True), "told once, told always"
     assert ledger.crossed(1) == []
-    work = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
+    work = ledger.ask(1, 0, ALL, About(FAST_US, 8 * FAST_US), 0, now + 8 * FAST_US)
     assert told(work) == (3, (7,), False), "helpers take from the end"
     assert ledger.crossed(1) == [3]
 
@@ -153,17 +152,17 @@ def test_micro_batches_that_a_helper_gives_up_leave_its_lot() -> None:
     """On a slow link its own contribution leaves with the lot, but not the micro-batches that it has given up."""
     sent_us, now = 2 * LEAST_SENDING_US, 1_000_000
     ledger = known(3, 8, [50 * FAST_US] * 2 + [400 * FAST_US])
-    slow = WorkerReport(spent_us=1, sent_us=sent_us)
+    slow = About(spent_us=1, sent_us=sent_us)
     assert ledger.claim(1, 2, 1, 2, 0, slow, now) == (2, True)
     early = ledger.ask(1, 0, ALL, slow, 400 * FAST_US, now)
     assert early is not None
     assert early.shard == 2
     # the helper turns out to be slow itself
     now += 400 * FAST_US
-    assert ledger.claim(1, 0, 2, 3, 0, WorkerReport(400 * FAST_US, 400 * FAST_US, sent_us=sent_us), now) == (3, True)
+    assert ledger.claim(1, 0, 2, 3, 0, About(400 * FAST_US, 400 * FAST_US, sent_us=sent_us), now) == (3, True)
     now += 10 * FAST_US
     found = set()
-    while (work := ledger.ask(1, 1, ALL, WorkerReport(sent_us=sent_us), 0, now)) is not None:
+    while (work := ledger.ask(1, 1, ALL, About(sent_us=sent_us), 0, now)) is not None:
         found |= {(work.shard, m) for m in work.micro_batches}
     assert {(0, m) for m in range(3, 8)} <= found
 
@@ -172,7 +171,7 @@ def test_an_owner_begins_a_grant_when_it_arrives() -> None:
     """The projection does not count on it before."""
     answer_us, now = 40 * FAST_US, 1_000_000
     ledger = known(2, 8, [FAST_US, 2 * FAST_US], answer_us=answer_us)
-    report = WorkerReport(answer_us=answer_us, spent_us=1)
+    report = About(answer_us=answer_us, spent_us=1)
     until, over = ledger.claim(1, 1, 2, 2, 0, report, now)
     assert (until, over) > (2, False)
     state = ledger._steps[1]
@@ -181,12 +180,12 @@ def test_an_owner_begins_a_grant_when_it_arrives() -> None:
 
 def test_an_overdue_owner_becomes_silent_however_often_it_is_granted_more() -> None:
     """In a job's first step, where its speed is not known: each grant would otherwise postpone its silence."""
-    ledger, now = Ledger(3, 8, HelpGrade.STEAL), 100 * FAST_US
+    ledger, now = Books(3, 8, HelpGrade.STEAL), 100 * FAST_US
     for rank in (0, 1):
-        ledger.idle(0, rank, WorkerReport(FAST_US, 8 * FAST_US), now)
+        ledger.idle(0, rank, About(FAST_US, 8 * FAST_US), now)
     due_us = []
     for _ in range(4):
-        ledger.claim(0, 2, 1, 1, now, WorkerReport(spent_us=now), now)
+        ledger.claim(0, 2, 1, 1, now, About(spent_us=now), now)
         due_us.append(ledger._projection.belief(ledger._steps[0], 2).due_us)
         now += 100 * FAST_US
     assert due_us[1:] == due_us[:-1]
@@ -196,11 +195,11 @@ def test_an_overdue_owner_becomes_silent_however_often_it_is_granted_more() -> N
 def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
     ledger = known(2, 8, [FAST_US, 8 * FAST_US])
     now = 1_000_000
-    assert ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US), 0, now) is None
-    assert list(ledger.to_revoke) == [(1, 1, 8)], "but its owner is asked"
-    ledger.to_revoke.clear()
-    assert ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now) == (3, True)
-    ((rank, called),) = ledger.lots.to_call
+    assert ledger.ask(1, 0, ALL, About(FAST_US, 8 * FAST_US), 0, now) is None
+    assert ledger.revoked == [(1, 8)], "but its owner is asked"
+    ledger.unasked.clear()
+    assert ledger.claim(1, 1, 2, 3, 0, About(8 * FAST_US, 8 * FAST_US), now) == (3, True)
+    ((rank, called),) = ledger.called
     assert (rank, called.shard, called.micro_batches) == (0, 1, (7,)), "who has offered is called"
     work = ledger.ask(1, 0, ALL, NOTHING, 0, now, given=1 << 15)
     assert told(work)[:2] == (1, (6,))
@@ -209,11 +208,11 @@ def test_micro_batches_that_an_owner_holds_go_to_nobody() -> None:
 
 def test_a_lost_call_is_made_up_for() -> None:
     ledger = known(2, 8, [FAST_US, 8 * FAST_US])
-    now, leader = 1_000_000, WorkerReport(0, 8 * FAST_US, 80)
+    now, leader = 1_000_000, About(0, 8 * FAST_US, 80)
     assert ledger.ask(1, 0, ALL, leader, 0, now, given=0) is None
-    ledger.claim(1, 1, 2, 3, 0, WorkerReport(8 * FAST_US, 8 * FAST_US), now)
-    ((_, called),) = ledger.lots.to_call
-    assert ledger.ask(1, 0, ALL, leader, 0, now + 80, given=0) == replace(called, again_us=0), "it has not come"
+    ledger.claim(1, 1, 2, 3, 0, About(8 * FAST_US, 8 * FAST_US), now)
+    ((_, called),) = ledger.called
+    assert told(ledger.ask(1, 0, ALL, leader, 0, now + 80, given=0)) == told(called), "it has not come"
     bits = sum(1 << 8 + m for m in called.micro_batches)
     again = ledger.ask(1, 0, ALL, leader, 0, now + 80, given=bits)
     assert again is None or not set(again.micro_batches) & set(called.micro_batches)
@@ -227,26 +226,26 @@ def test_a_worker_that_waits_for_the_last_sum_keeps_its_work_for_a_while(
 ) -> None:
     """It waits for lost packets, or for its link: help would make the next sum later for it."""
     ledger = known(2, 4, [FAST_US, FAST_US])
-    waiting = WorkerReport(answer_us=answer_us, sent_us=sent_us)
-    ledger.idle(0, 1, WorkerReport(FAST_US, 4 * FAST_US, answer_us, sent_us), 4 * FAST_US)
+    waiting = About(answer_us=answer_us, sent_us=sent_us)
+    ledger.idle(0, 1, About(FAST_US, 4 * FAST_US, answer_us, sent_us), 4 * FAST_US)
     assert ledger.claim(1, 1, 0, 0, None, waiting, 1_000_000) == (0, False)
-    leader = WorkerReport(FAST_US, 4 * FAST_US)
+    leader = About(FAST_US, 4 * FAST_US)
     assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us - 1_000) is None
     assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us + 1_000) is not None, "but not for ever"
 
 
 def test_a_worker_still_computing_the_last_step_is_helped_at_once() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
-    ledger.idle(1, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_000_000)
+    ledger.idle(1, 0, About(FAST_US, 4 * FAST_US), 1_000_000)
     assert ledger.claim(2, 1, 0, 0, None, NOTHING, 1_003_000) == (0, False)
-    assert ledger.ask(2, 0, ALL, WorkerReport(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
+    assert ledger.ask(2, 0, ALL, About(FAST_US, 4 * FAST_US), 0, 1_006_000) is not None
 
 
 @pytest.mark.parametrize("grade", [HelpGrade.STEAL, HelpGrade.CLONE])
 def test_a_worker_still_receiving_old_sums_keeps_its_work(grade: HelpGrade) -> None:
     """Its link is busy with those sums, and help would add more. As soon as it is only one step behind it is helped."""
     ledger = known(2, 4, [FAST_US, FAST_US], grade)
-    leader, waits = WorkerReport(FAST_US, 4 * FAST_US), WorkerReport(FAST_US, 4 * FAST_US)
+    leader, waits = About(FAST_US, 4 * FAST_US), About(FAST_US, 4 * FAST_US)
     now = 2_000_000
     ledger.idle(1, 1, waits, now - 10_000)
     for step in (1, 2, 3):
@@ -254,7 +253,7 @@ def test_a_worker_still_receiving_old_sums_keeps_its_work(grade: HelpGrade) -> N
     for later_us in range(0, 500_000, 20_000):
         ledger.ask(1, 1, ALL, waits, 0, now + later_us)  # it waits for the sum of step 1
         assert ledger.ask(3, 0, ALL, leader, 0, now + later_us) is None
-    assert not ledger.to_revoke
+    assert not ledger.revoked
     ledger.idle(2, 1, waits, now + 500_000)
     assert ledger.ask(3, 0, ALL, leader, 0, now + 500_000) is not None
 
@@ -262,7 +261,7 @@ def test_a_worker_still_receiving_old_sums_keeps_its_work(grade: HelpGrade) -> N
 def test_a_worker_steps_behind_that_is_silent_is_helped() -> None:
     """It is paused, and does not wait for its link."""
     ledger = known(2, 4, [FAST_US, FAST_US])
-    leader = WorkerReport(FAST_US, 4 * FAST_US)
+    leader = About(FAST_US, 4 * FAST_US)
     for step in (1, 2, 3):
         ledger.idle(step, 0, leader, 2_000_000)
     ledger.ask(1, 1, ALL, leader, 0, 2_000_000)
@@ -271,28 +270,28 @@ def test_a_worker_steps_behind_that_is_silent_is_helped() -> None:
 
 
 def test_without_measurements_an_owner_goes_on() -> None:
-    ledger = Ledger(3, 4, HelpGrade.STEAL)
+    ledger = Books(3, 4, HelpGrade.STEAL)
     for m in range(4):
-        assert ledger.claim(0, 1, m, m, 0, WorkerReport(0, 1), 50_000 * m) == (m + 1, False)
+        assert ledger.claim(0, 1, m, m, 0, About(0, 1), 50_000 * m) == (m + 1, False)
 
 
 def test_an_owner_whose_rest_is_given_away_is_told_so_without_measurements() -> None:
-    ledger = Ledger(2, 4, HelpGrade.STEAL)
-    assert ledger.claim(0, 0, 1, 2, 500, WorkerReport(spent_us=500), 500) == (3, False)
-    assert ledger.ask(0, 1, ALL, WorkerReport(took_us=10, spent_us=600), 0, 600) is not None  # the last one
-    assert ledger.claim(0, 0, 3, 3, None, WorkerReport(spent_us=700), 700) == (3, True)
+    ledger = Books(2, 4, HelpGrade.STEAL)
+    assert ledger.claim(0, 0, 1, 2, 500, About(spent_us=500), 500) == (3, False)
+    assert ledger.ask(0, 1, ALL, About(took_us=10, spent_us=600), 0, 600) is not None  # the last one
+    assert ledger.claim(0, 0, 3, 3, None, About(spent_us=700), 700) == (3, True)
 
 
 def test_an_overtaken_question_counts_as_a_measurement_and_its_answer_carries_advice() -> None:
     crew = Crew(2, 8)
 
-    def answer(number: int, took_us: int) -> HelpAnswer:
-        claim = Claim(step=0, took_us=took_us, spent_us=900, answer_us=10, begun=2, held=2)
+    def answer(number: int, took_us: int) -> Assignment:
+        claim = WorkReport(step=0, took_us=took_us, spent_us=900, answer_us=10, begun=2, held=2)
         return work_requests.answer(crew.job, crew.job.members[0], number, claim, 1_000, levels=1)
 
-    assert answer(8, 0) == Granted(until=3, hold=8), "nobody knows how fast it is: one at a time"
-    assert answer(7, 400) == Granted(until=2, hold=8), "nothing is given to who has asked anew"
-    assert answer(9, 0) == Granted(until=5, hold=8), "half of what it would do soonest"
+    assert answer(8, 0) == Assignment(step=0, until=3, hold=8), "nobody knows how fast it is: one at a time"
+    assert answer(7, 400) == Assignment(step=0, until=2, hold=8), "nothing is given to who has asked anew"
+    assert answer(9, 0) == Assignment(step=0, until=5, hold=8), "half of what it would do soonest"
 
 
 def test_advice_is_for_stragglers_and_their_helpers() -> None:
@@ -314,7 +313,7 @@ def test_nobody_gives_up_work_to_helpers_that_would_cost_more_to_reach_across_ra
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     assert ledger.advice(1)[0] == 4, "what crossing costs is not known"
     for rank in range(4):
-        ledger.idle(1, rank, WorkerReport(0, 4 * FAST_US, 1, 100 * FAST_US), 1_000_000)
+        ledger.idle(1, rank, About(0, 4 * FAST_US, 1, 100 * FAST_US), 1_000_000)
     assert [ledger.advice(rank) for rank in range(4)] == [(4, False)] * 4
     ledger.racks.leaves = (frozenset({0, 1}), frozenset({2, 3}))
     assert ledger.advice(1)[0] < 4, "below one leaf it costs nothing"
@@ -323,11 +322,11 @@ def test_nobody_gives_up_work_to_helpers_that_would_cost_more_to_reach_across_ra
 
 def test_nobody_helps_in_a_step_that_is_over() -> None:
     ledger = known(3, 4, [FAST_US] * 3)
-    late = WorkerReport(FAST_US, 90_000)
+    late = About(FAST_US, 90_000)
     assert ledger.claim(1, 2, 1, 1, 80_000, late, 1_000_000) != (1, True)
-    ledger.idle(2, 0, WorkerReport(FAST_US, 4 * FAST_US), 1_200_000)
+    ledger.idle(2, 0, About(FAST_US, 4 * FAST_US), 1_200_000)
     assert ledger.ask(1, 1, ALL, late, 0, 1_210_000) is None
-    assert ledger.ask_again_us(1, 1, 1_210_000) >= 50_000
+    assert ledger.asks_again_us >= 50_000
     assert ledger.claim(1, 2, 1, 1, 300_000, late, 1_220_000) == (1, True)
 
 
@@ -335,28 +334,28 @@ def test_a_silent_helpers_whole_lot_is_backed_up() -> None:
     """It asks for each piece while computing the one before, then stops, and has sent none of them."""
     ledger = known(3, 4, [FAST_US, FAST_US, 8 * FAST_US])
     now_us = 1_000_000
-    ledger.claim(1, 2, 1, 1, 0, WorkerReport(0, 1), now_us)
+    ledger.claim(1, 2, 1, 1, 0, About(0, 1), now_us)
     given: list[int] = []
     for busy_us in (0, FAST_US):
-        work = ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 5 * FAST_US), busy_us, now_us)
+        work = ledger.ask(1, 0, ALL, About(FAST_US, 5 * FAST_US), busy_us, now_us)
         assert work is not None
         given += work.micro_batches
     backed_up: list[int] = []
     for _ in range(8):
         now_us += 200_000
-        work = ledger.ask(1, 1, ALL, WorkerReport(FAST_US, 200_000), 0, now_us, 1.0)
+        work = ledger.ask(1, 1, ALL, About(FAST_US, 200_000), 0, now_us, 1.0)
         backed_up += work.micro_batches if work is not None and work.backup else ()
     assert set(given) <= set(backed_up)
 
 
-def silent_after_offers() -> tuple[Ledger, WorkerReport, int]:
+def silent_after_offers() -> tuple[Books, About, int]:
     """A step in which rank 1 waits for work, and rank 2, which holds its whole shard, has been silent for long.
 
     Returns: also a leader's report, and a time at which work of rank 2 may be copied.
     """
     ledger, now_us = known(3, 8, [FAST_US] * 3, answer_us=4 * FAST_US), 1_000_000
-    leader = WorkerReport(0, 8 * FAST_US, 4 * FAST_US)
-    ledger.claim(1, 2, 8, 8, 7 * FAST_US, WorkerReport(0, 15 * FAST_US, 4 * FAST_US), now_us)
+    leader = About(0, 8 * FAST_US, 4 * FAST_US)
+    ledger.claim(1, 2, 8, 8, 7 * FAST_US, About(0, 15 * FAST_US, 4 * FAST_US), now_us)
     assert ledger.ask(1, 1, ALL, leader, 3 * FAST_US, now_us, given=0) is None
     return ledger, leader, now_us + 1_000_000
 
@@ -364,7 +363,7 @@ def silent_after_offers() -> tuple[Ledger, WorkerReport, int]:
 def test_copies_go_to_all_who_wait_each_to_the_one_that_finishes_it_first() -> None:
     ledger, leader, now_us = silent_after_offers()
     work = ledger.ask(1, 0, 0b1111 << 16, leader, 0, now_us, 1.0, given=0)
-    ((rank, called),) = ledger.lots.to_call
+    ((rank, called),) = ledger.called
     assert work is not None
     assert rank == 1
     assert work.backup
@@ -376,9 +375,9 @@ def test_copies_go_to_all_who_wait_each_to_the_one_that_finishes_it_first() -> N
 def test_a_lost_call_for_copies_is_repeated_as_one() -> None:
     ledger, leader, now_us = silent_after_offers()
     ledger.ask(1, 0, 0b1111 << 16, leader, 0, now_us, 1.0, given=0)
-    ((rank, called),) = ledger.lots.to_call
+    ((rank, called),) = ledger.called
     again = ledger.ask(1, rank, ALL, leader, 0, now_us + 4 * FAST_US, 1.0, given=0)
-    assert told(again) == (called.shard, called.micro_batches, True)
+    assert told(again) == told(called)
     bits = sum(1 << 16 + m for m in called.micro_batches)
     assert ledger.ask(1, rank, bits, leader, 0, now_us + 8 * FAST_US, 1.0, given=bits) is None, "each is copied once"
 
@@ -417,13 +416,13 @@ def test_the_work_of_a_silent_owner_is_computed_by_others() -> None:
 def test_a_backup_begins_when_work_is_overdue_by_a_helpers_time(each_us: int, late_us: int, answer_us: int) -> None:
     ledger = known(2, 1, [each_us, each_us])
     start, due_us = 1_000_000, each_us + late_us + answer_us
-    ledger.idle(1, 0, WorkerReport(each_us, each_us), start + each_us)
-    early = WorkerReport(0, due_us - 1 - answer_us // 2, answer_us)
+    ledger.idle(1, 0, About(each_us, each_us), start + each_us)
+    early = About(0, due_us - 1 - answer_us // 2, answer_us)
     assert ledger.ask(1, 0, 0b10, early, 0, start + due_us - 1) is None
-    assert ledger.ask(1, 0, 0b01, WorkerReport(0, due_us), 0, start + due_us) is None, "it is not missing"
-    work = ledger.ask(1, 0, 0b10, WorkerReport(0, due_us), 0, start + due_us)
+    assert ledger.ask(1, 0, 0b01, About(0, due_us), 0, start + due_us) is None, "it is not missing"
+    work = ledger.ask(1, 0, 0b10, About(0, due_us), 0, start + due_us)
     assert told(work) == (1, (0,), True)
-    assert ledger.ask(1, 0, 0b10, WorkerReport(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
+    assert ledger.ask(1, 0, 0b10, About(0, 30 * each_us), 0, start + 30 * each_us) is None, "once"
 
 
 def test_a_straggler_with_one_micro_batch_is_advised_to_leave_it_to_others() -> None:
@@ -443,24 +442,24 @@ def test_a_helpers_lot_may_be_queued_behind_its_own_contribution(
 ) -> None:
     ledger = known(3, 2, [each_us, each_us, 4 * each_us])
     start = 1_000_000
-    assert ledger.claim(step, 2, 1, 1, 0, WorkerReport(0, 1), start) == (1, True)
+    assert ledger.claim(step, 2, 1, 1, 0, About(0, 1), start) == (1, True)
     for rank in (0, 1):
-        ledger.idle(step, rank, WorkerReport(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
-    given = ledger.ask(step, 0, ALL, WorkerReport(0, 2 * each_us), 0, start + 2 * each_us)
+        ledger.idle(step, rank, About(each_us, 2 * each_us, 0, sent_us), start + 2 * each_us)
+    given = ledger.ask(step, 0, ALL, About(0, 2 * each_us), 0, start + 2 * each_us)
     assert told(given) == (2, (1,), False)
     late_us = 3 * each_us + patience_us
     missing = 0b100000  # that one
-    assert ledger.ask(step, 1, missing, WorkerReport(0, late_us - 1), 0, start + late_us - 1) is None
-    work = ledger.ask(step, 1, missing, WorkerReport(0, late_us), 0, start + late_us)
+    assert ledger.ask(step, 1, missing, About(0, late_us - 1), 0, start + late_us - 1) is None
+    work = ledger.ask(step, 1, missing, About(0, late_us), 0, start + late_us)
     assert told(work) == (2, (1,), True)
 
 
 def test_a_worker_silent_in_the_first_step_is_given_longer() -> None:
     """It may have joined late; if others did its part of that step, it would be late for all that follow."""
-    ledger, silent_us = Ledger(2, 1, HelpGrade.STEAL), FAST_US + FIRST_PATIENCE * LEAST_SENDING_US
-    ledger.idle(0, 0, WorkerReport(FAST_US, FAST_US), FAST_US)
-    assert ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us - 1), 0, silent_us - 1) is None
-    work = ledger.ask(0, 0, 0b10, WorkerReport(0, silent_us), 0, silent_us)
+    ledger, silent_us = Books(2, 1, HelpGrade.STEAL), FAST_US + FIRST_PATIENCE * LEAST_SENDING_US
+    ledger.idle(0, 0, About(FAST_US, FAST_US), FAST_US)
+    assert ledger.ask(0, 0, 0b10, About(0, silent_us - 1), 0, silent_us - 1) is None
+    work = ledger.ask(0, 0, 0b10, About(0, silent_us), 0, silent_us)
     assert told(work) == (1, (0,), True)
 
 
@@ -469,18 +468,18 @@ def test_a_helpers_own_contribution_that_waits_for_its_lot_is_backed_up_with_it(
     sent_us, start = 60_000, 1_000_000
     ledger = known(3, 2, [FAST_US, FAST_US, 4 * FAST_US])
     for rank in range(3):
-        ledger.idle(0, rank, WorkerReport(0, 1, 0, sent_us), start - 1)
-    assert ledger.claim(1, 2, 1, 1, 0, WorkerReport(100 * sent_us, 1), start) == (1, True)
-    asks = WorkerReport(FAST_US, FAST_US, 0, sent_us)
+        ledger.idle(0, rank, About(0, 1, 0, sent_us), start - 1)
+    assert ledger.claim(1, 2, 1, 1, 0, About(100 * sent_us, 1), start) == (1, True)
+    asks = About(FAST_US, FAST_US, 0, sent_us)
     given = ledger.ask(1, 0, ALL, asks, FAST_US, start + FAST_US)
     assert told(given) == (2, (1,), False)
     for rank in (0, 1):
-        ledger.idle(1, rank, WorkerReport(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
-    ledger.idle(1, 2, WorkerReport(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
+        ledger.idle(1, rank, About(FAST_US, 2 * FAST_US, 0, sent_us), start + 2 * FAST_US)
+    ledger.idle(1, 2, About(0, 4 * FAST_US, 0, sent_us), start + 4 * FAST_US)
     late_us = 3 * FAST_US + LEAST_SENDING_US + 2 * sent_us
     missing, found = 0b100011, []
     for _ in range(3):
-        work = ledger.ask(1, 1, missing, WorkerReport(0, late_us), 0, start + late_us)
+        work = ledger.ask(1, 1, missing, About(0, late_us), 0, start + late_us)
         assert work is not None
         assert work.backup
         found += [(work.shard, m) for m in work.micro_batches]
@@ -490,12 +489,12 @@ def test_a_helpers_own_contribution_that_waits_for_its_lot_is_backed_up_with_it(
 def test_leaders_without_work_are_told_when_to_ask_again() -> None:
     ledger = known(3, 8, [FAST_US] * 3)
     now = 1_000_000
-    assert ledger.ask(1, 0, ALL, WorkerReport(FAST_US, 8 * FAST_US, 80), 0, now) is None
-    assert ledger.ask_again_us(1, 0, now) < FAST_US, "their reports should be here"
+    assert ledger.ask(1, 0, ALL, About(FAST_US, 8 * FAST_US, 80), 0, now) is None
+    assert ledger.asks_again_us < FAST_US, "their reports should be here"
     for rank in (1, 2):
-        assert ledger.claim(1, rank, 8, 8, 0, WorkerReport(0, 8 * FAST_US, 80), now) == (8, True)
-    assert ledger.ask(1, 0, ALL, WorkerReport(0, 8 * FAST_US, 80), 0, now) is None
-    assert ledger.ask_again_us(1, 0, now) >= 1_000
+        assert ledger.claim(1, rank, 8, 8, 0, About(0, 8 * FAST_US, 80), now) == (8, True)
+    assert ledger.ask(1, 0, ALL, About(0, 8 * FAST_US, 80), 0, now) is None
+    assert ledger.asks_again_us >= 1_000
 
 
 # --- clone and none
@@ -520,13 +519,13 @@ def test_clone_gives_a_shard_to_one_helper_and_never_refuses_its_owner() -> None
 def test_a_worker_that_stopped_in_the_last_step_is_helped_though_its_connection_answers(grade: HelpGrade) -> None:
     """Its connection answers even if its program has stopped: a claim with nothing begun proves nothing."""
     ledger = known(2, 1, [FAST_US, FAST_US], grade)
-    leader, now = WorkerReport(FAST_US, FAST_US), 1_000_000
+    leader, now = About(FAST_US, FAST_US), 1_000_000
     for _ in range(20):
         now += FAST_US // 2
         ledger.claim(1, 1, 0, 0, None, NOTHING, now)
         work = ledger.ask(1, 0, ALL, leader, 0, now)
-        if work is None and ledger.lots.to_call:
-            _, work = ledger.lots.to_call.popleft()
+        if work is None and ledger.called:
+            _, work = ledger.called[0]
         if work is not None:
             break
     assert told(work)[:2] == (1, (0,))
@@ -545,7 +544,7 @@ def test_without_help_nothing_is_given() -> None:
 
 
 def test_old_steps_are_forgotten() -> None:
-    ledger = Ledger(2, 2, HelpGrade.STEAL)
+    ledger = Books(2, 2, HelpGrade.STEAL)
     for step in range(3 * STEPS_KEPT):
         ledger.idle(step, 0, NOTHING, step)
     assert len(ledger._steps) == STEPS_KEPT
@@ -560,12 +559,12 @@ def test_advice_is_computed_anew_only_when_speeds_change(monkeypatch: pytest.Mon
         return made(machines, better_by_us=better_by_us, kernels=kernels)
 
     monkeypatch.setattr(plan, "make", counting)
-    ledger = Ledger(16, 4, HelpGrade.STEAL)
+    ledger = Books(16, 4, HelpGrade.STEAL)
     for rank in range(16):
-        ledger.idle(0, rank, WorkerReport(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
+        ledger.idle(0, rank, About(took_us=FAST_US * (1 + rank // 15), spent_us=9_000, answer_us=1), 10_000)
     advice = [ledger.advice(rank) for rank in range(16)]
     assert advice[15] != advice[0]
     assert len(worked_out) == 1
-    ledger.idle(0, 3, WorkerReport(took_us=5 * FAST_US, spent_us=9_000, answer_us=1), 10_000)
+    ledger.idle(0, 3, About(took_us=5 * FAST_US, spent_us=9_000, answer_us=1), 10_000)
     assert ledger.advice(3) != advice[3]
     assert len(worked_out) == 2

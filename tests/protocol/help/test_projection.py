@@ -8,8 +8,9 @@ from helpers.work import Crew
 from sa_atp.protocol.help.belief import Belief, Forecast
 from sa_atp.protocol.help.believing import NEVER_US, machine
 from sa_atp.protocol.help.plan import Machine
-from sa_atp.protocol.help.progress import NOBODY, Step, Worker, WorkerReport
+from sa_atp.protocol.help.progress import NOBODY, Step, Worker
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, WRITTEN_AHEAD_US, Projection
+from sa_atp.protocol.packets.help_messages import WorkReport
 
 EACH_US, SEND_US, NOW_US = 6_000, 90_000, 100_000
 
@@ -43,6 +44,11 @@ def test_results_of_helping_leave_after_ones_own_contribution() -> None:
     assert (computing.link_free_us, computing.joins) == (0, False), "it leaves when that is computed"
 
 
+def measured(step: int, each_us: int) -> WorkReport:
+    """A report of a micro-batch that took so long in its step."""
+    return WorkReport(step=step, begun=0, held=0, took_us=each_us, spent_us=each_us)
+
+
 @pytest.mark.parametrize(
     ("took_us", "counts_us"),
     [
@@ -54,7 +60,7 @@ def test_results_of_helping_leave_after_ones_own_contribution() -> None:
 def test_a_link_that_is_not_slow_counts_with_its_shortest_time(took_us: tuple[int, ...], counts_us: int) -> None:
     worker = Worker()
     for each_us in took_us:
-        worker.learn(0, WorkerReport(sent_us=each_us))
+        worker.learn(WorkReport(step=0, begun=0, held=0, sent_us=each_us))
     projection, state = Projection([worker]), idle(Step.begin(1, 4, 0), 0)
     assert not projection.has_slow_link(0)
     assert projection.link_us(0) == counts_us
@@ -65,7 +71,7 @@ def learnt(*took_us: int) -> Worker:
     """A worker that reported once in each step how long a micro-batch took."""
     worker = Worker()
     for step, each_us in enumerate(took_us):
-        worker.learn(step, WorkerReport(each_us, each_us))
+        worker.learn(measured(step, each_us))
     return worker
 
 
@@ -86,11 +92,11 @@ def test_a_worker_that_stays_slow_is_surely_slow_after_some_steps() -> None:
 def test_a_speed_that_changed_within_a_step_is_as_unsure_as_one_measurement_makes_it() -> None:
     worker = learnt(EACH_US)
     for _ in range(8):
-        worker.learn(1, WorkerReport(50_000, 50_000))
+        worker.learn(measured(1, 50_000))
     assert worker.unsure_us == 50_000 - EACH_US
     assert worker.unit_us == (EACH_US + 50_000) / 2  # of two steps
     # in the next step it reports the time of this step's last micro-batch
-    worker.learn(2, WorkerReport(50_000, 1))
+    worker.learn(WorkReport(step=2, begun=0, held=0, took_us=50_000, spent_us=1))
     assert worker.unsure_us == 50_000 - EACH_US
 
 

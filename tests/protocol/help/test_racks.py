@@ -1,10 +1,10 @@
 """Which work the ledger gives to helpers below one leaf and across racks. (protocol sections 10.3 and 10.5)"""
 
 import pytest
-from helpers.work import told
+from helpers.work import About, Books, Given, told
 
-from sa_atp.protocol.help.ledger import Assigned, Ledger, WorkerReport
 from sa_atp.protocol.packets.control import Terms
+from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.server.job import Job
 
@@ -17,24 +17,22 @@ PIECES = 8
 BEGAN_US = 1_000_000
 
 
-def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, grade: HelpGrade = HelpGrade.STEAL) -> Ledger:
+def ledger_of(leaves: tuple[frozenset[int], ...], send_us: int, grade: HelpGrade = HelpGrade.STEAL) -> Books:
     """Eight workers whose contributions take `send_us` to leave; one is slow, and has given up all but its first piece."""
-    ledger = Ledger(8, PIECES, grade)
+    ledger = Books(8, PIECES, grade)
     ledger.racks.leaves = leaves
     for rank in range(8):
         each_us = SLOW_US if rank == SLOW else FAST_US
-        ledger.idle(0, rank, WorkerReport(each_us, PIECES * each_us, sent_us=send_us), PIECES * each_us)
+        ledger.idle(0, rank, About(each_us, PIECES * each_us, sent_us=send_us), PIECES * each_us)
     for rank in range(7):
-        ledger.idle(1, rank, WorkerReport(FAST_US, PIECES * FAST_US, sent_us=send_us), BEGAN_US + PIECES * FAST_US)
-    report = WorkerReport(SLOW_US, SLOW_US, sent_us=send_us)
+        ledger.idle(1, rank, About(FAST_US, PIECES * FAST_US, sent_us=send_us), BEGAN_US + PIECES * FAST_US)
+    report = About(SLOW_US, SLOW_US, sent_us=send_us)
     ledger.claim(1, SLOW, 1, 1, None, report, BEGAN_US + SLOW_US)
     return ledger
 
 
-def ask(
-    ledger: Ledger, rank: int, missing: int = ALL, pending: float | None = None, after_us: int = 0
-) -> Assigned | None:
-    report = WorkerReport(0, PIECES * FAST_US + after_us)
+def ask(ledger: Books, rank: int, missing: int = ALL, pending: float | None = None, after_us: int = 0) -> Given | None:
+    report = About(0, PIECES * FAST_US + after_us)
     return ledger.ask(1, rank, missing, report, 0, BEGAN_US + PIECES * FAST_US + after_us, pending)
 
 
@@ -72,7 +70,7 @@ def test_once_a_rack_is_crossed_everybody_may_help_in_it() -> None:
     ledger = ledger_of(LEAVES, send_us=1)
     assert ask(ledger, 2) is not None
     for rank in range(8):
-        ledger.idle(1, rank, WorkerReport(sent_us=10 * FAST_US), BEGAN_US + PIECES * FAST_US)
+        ledger.idle(1, rank, About(sent_us=10 * FAST_US), BEGAN_US + PIECES * FAST_US)
     assert ask(ledger, 4) is not None
 
 
@@ -108,14 +106,14 @@ SEND_US = 20_000
 OVERDUE_US = FAST_US + 50_000  # its one piece, and the least silence
 
 
-def four_in_two_racks(send_us: int = SEND_US) -> Ledger:
+def four_in_two_racks(send_us: int = SEND_US) -> Books:
     """Four workers with one piece each that have reported their sending time; in the second step one is silent."""
-    ledger = Ledger(4, 1, HelpGrade.STEAL)
+    ledger = Books(4, 1, HelpGrade.STEAL)
     ledger.racks.leaves = (frozenset({0, 2}), frozenset({1, 3}))
     for rank in range(4):
-        ledger.idle(0, rank, WorkerReport(FAST_US, FAST_US, sent_us=send_us), FAST_US)
+        ledger.idle(0, rank, About(FAST_US, FAST_US, sent_us=send_us), FAST_US)
     for rank in range(3):
-        ledger.idle(1, rank, WorkerReport(FAST_US, FAST_US, sent_us=send_us), BEGAN_US + FAST_US)
+        ledger.idle(1, rank, About(FAST_US, FAST_US, sent_us=send_us), BEGAN_US + FAST_US)
     return ledger
 
 
@@ -126,7 +124,7 @@ def test_a_silent_owner_is_left_to_its_rack_for_as_long_as_crossing_costs(send_u
         (0, OVERDUE_US + cost_us, True),
     ):  # fmt: skip
         ledger = four_in_two_racks(send_us)
-        work = ledger.ask(1, rank, 0b1010, WorkerReport(0, late_us), 0, BEGAN_US + late_us)
+        work = ledger.ask(1, rank, 0b1010, About(0, late_us), 0, BEGAN_US + late_us)
         assert (work is not None and work.backup) == is_given, (rank, late_us)
         assert ledger.crossed(1) == ([3] if is_given and rank == 0 else [])
 
@@ -134,7 +132,7 @@ def test_a_silent_owner_is_left_to_its_rack_for_as_long_as_crossing_costs(send_u
 def test_a_helpers_lot_is_backed_up_only_below_its_leaf() -> None:
     """The lot may have arrived in that leaf, which waits for its last worker: at the root all of it is missing."""
 
-    def with_a_lot_that_is_late() -> Ledger:
+    def with_a_lot_that_is_late() -> Books:
         ledger = ledger_of(LEAVES, send_us=FAST_US)
         assert ask(ledger, 3) is not None  # below the slow one's leaf
         return ledger
@@ -142,7 +140,7 @@ def test_a_helpers_lot_is_backed_up_only_below_its_leaf() -> None:
     late_us = 10_000_000
     for rank, is_given in ((2, False), (1, True)):
         ledger = with_a_lot_that_is_late()
-        ledger.idle(1, SLOW, WorkerReport(0, 2 * SLOW_US, sent_us=FAST_US), BEGAN_US + 2 * SLOW_US)
+        ledger.idle(1, SLOW, About(0, 2 * SLOW_US, sent_us=FAST_US), BEGAN_US + 2 * SLOW_US)
         found = [ask(ledger, rank, after_us=late_us + n) for n in range(PIECES + 1)]
         assert any(work is not None and work.backup for work in found) == is_given
         assert ledger.crossed(1) == []
@@ -157,6 +155,9 @@ def test_a_leaf_may_have_none_of_a_jobs_ranks() -> None:
     job.attach((frozenset(range(8)), frozenset()))
     for step in range(3):
         for rank in range(8):
-            job.ledger.idle(step, rank, WorkerReport(FAST_US, PIECES * FAST_US, sent_us=FAST_US), (step + 1) * BEGAN_US)
+            said = WorkReport(
+                step=step, begun=PIECES, held=PIECES, took_us=FAST_US, spent_us=PIECES * FAST_US, sent_us=FAST_US
+            )
+            job.ledger.report(rank, said, (step + 1) * BEGAN_US)
             job.ledger.advice(rank)
     assert job.leaves == (frozenset(range(8)),)

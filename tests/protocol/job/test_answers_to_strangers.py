@@ -29,7 +29,7 @@ from sa_atp.protocol.packets.control import (
 from sa_atp.protocol.packets.datagrams import Address, Burst
 from sa_atp.protocol.packets.fitting import fitted
 from sa_atp.protocol.packets.header import pack
-from sa_atp.protocol.packets.help_messages import Idle
+from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU, needed_mtu
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
@@ -120,7 +120,7 @@ JOINS = (
 OTHERS = st.sampled_from(
     [
         Alive(oldest=0), Leave(oldest=0), Fetch(first=0, count=1), AskStats(), TakeSeat(step=0),
-        ReportTimeout(operation=0, waited_us=0), Idle(step=0),
+        ReportTimeout(operation=0, waited_us=0), WorkReport(step=0, begun=0, held=0),
     ]
 )  # fmt: skip
 NONSENSE = st.binary(max_size=80).map(lambda body: pack(Kind.CONTROL, body=body, seq=9))

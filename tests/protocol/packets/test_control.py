@@ -28,7 +28,7 @@ from sa_atp.protocol.packets.control import (
     plain,
 )
 from sa_atp.protocol.packets.header import describe, pack
-from sa_atp.protocol.packets.help_messages import Claim, Offer
+from sa_atp.protocol.packets.help_messages import Offer, WorkReport
 from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpGrade, Message, Results
 from sa_atp.protocol.packets.spec import (
     CONTRIBUTION_BITS,
@@ -98,7 +98,7 @@ FITTING: dict[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Alive: lambda f: f if None not in (f["operation"], f["values"], f["first"]) else f | dict.fromkeys(
         ("operation", "values", "first")
     ),
-    Claim: lambda f: f | {"begun": min(f["begun"], f["held"])},
+    WorkReport: lambda f: f | {"begun": min(f["begun"], f["held"])},
 }  # fmt: skip
 
 
@@ -159,29 +159,28 @@ def test_a_body_that_is_too_long_is_malformed_and_never_made() -> None:
         encode(Refused(reason="x" * (room + 1)), request=1)
 
 
-CLAIM = {"type": "claim", "step": 1, "begun": 0, "held": 2}
+REPORT = {"type": "work_report", "step": 1, "begun": 0, "held": 2}
 
 
 @pytest.mark.parametrize("value", [None, True, False, 1.0, "1", [1], {}, -1, (1 << 40) + 1, 10**30])
 def test_an_integer_is_an_integer_in_its_range(value: object) -> None:
-    assert decode_request(packet(json.dumps(CLAIM).encode())) == Claim(step=1, begun=0, held=2)
+    assert decode_request(packet(json.dumps(REPORT).encode())) == WorkReport(step=1, begun=0, held=2)
     with pytest.raises(MalformedError, match=r"\$\.step|out of range"):
-        decode_request(packet(json.dumps(CLAIM | {"step": value}).encode()))
+        decode_request(packet(json.dumps(REPORT | {"step": value}).encode()))
     with pytest.raises(MalformedError, match="step"):
-        decode_request(packet(b'{"type":"claim","begun":0,"held":2}'))
+        decode_request(packet(b'{"type":"work_report","begun":0,"held":2}'))
 
 
 @pytest.mark.parametrize("ok", [0, 1, 2**63, 2**64 - 1, 2**64, 2**512 - 1])
 def test_a_bitmap_has_as_many_bits_as_the_widest_build(ok: int) -> None:
-    offer = {"type": "ask", "step": 1, "took_us": 0, "busy_us": 0, "missing": ok}
-    assert decode_request(packet(json.dumps(offer).encode())) == Offer(step=1, missing=ok)
+    said = decode_request(packet(json.dumps(REPORT | {"offer": {"missing": ok}}).encode()))
+    assert said == WorkReport(step=1, begun=0, held=2, offer=Offer(missing=ok))
 
 
 @pytest.mark.parametrize("bad", [-1, 2**512, 10**400, 1.5, "7", None])
 def test_a_bitmap_has_no_more(bad: object) -> None:
-    offer = {"type": "ask", "step": 1, "took_us": 0, "busy_us": 0, "missing": bad}
     with pytest.raises(MalformedError):
-        decode_request(packet(json.dumps(offer).encode()))
+        decode_request(packet(json.dumps(REPORT | {"offer": {"missing": bad}}).encode()))
     member = [0, "10.0.0.1", 1, 0, 0, None, False, bad, None, False]
     with pytest.raises(MalformedError):
         decode_reply(packet(json.dumps({"type": "description", "members": [member]}).encode()))

@@ -3,7 +3,7 @@
 from helpers.cluster import SECOND_US, Cluster
 
 from sa_atp.protocol.job.requests import FIRST_INTERVAL_US, LEAST_INTERVAL_US, LONGEST_INTERVAL_US, Requests
-from sa_atp.protocol.packets.help_messages import Claim, Granted, Idle
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -11,7 +11,7 @@ LONG_US = 10_000_000
 
 
 def asked(requests: Requests, now_us: int) -> int:
-    return requests.ask(Idle(step=1, took_us=0, spent_us=0, answer_us=0, sent_us=0), now_us, timeout_us=LONG_US)
+    return requests.ask(WorkReport(step=1, begun=1, held=1), now_us, timeout_us=LONG_US)
 
 
 def sent_at(requests: Requests, until_us: int) -> list[int]:
@@ -95,9 +95,9 @@ def test_a_question_about_help_waits_for_its_answer_as_long_as_its_step_lasts(pi
     worker, _ = cluster.start_job(2, micro_batches=4, help_grade=HelpGrade.STEAL)
     cluster.run_until_joined([worker])
     cluster.world.pause_host(cluster.world.server_host, 9 * SECOND_US)
-    earlier, claim = (worker.ask(Claim(step=step, begun=1, held=1), lambda reply: reply) for step in (3, 4))
+    earlier, claim = (worker.ask(WorkReport(step=step, begun=1, held=1), lambda reply: reply) for step in (3, 4))
     cluster.run_for(8.0)
     assert (earlier.result(timeout=0), claim.done()) == (None, False)
     cluster.run(claim.done, 2.0)
-    assert isinstance(claim.result(timeout=0), Granted)
+    assert isinstance(claim.result(timeout=0), Assignment)
     assert worker.error is None
