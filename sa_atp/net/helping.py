@@ -29,6 +29,7 @@ RECENT = 3  # micro-batches in the reported mean: on a busy host one takes longe
 EARLY = Rule(
     "sending early", "What is computed leaves before an answer that takes longer than a piece, and than sending."
 )
+UNDECIDED_US = 12_000  # until the next offer, if this one was not decided on
 MARGIN = 1.25  # round trips before the held micro-batches run out, at which the next report asks for more
 
 
@@ -59,9 +60,10 @@ class StepWork:
         self._share = Share(helping.micro_batches, limit)
         self._newest = 0  # number of the newest report: what older ones' answers say of our own shard is ignored
         self._asked = False  # whether the newest report is unanswered
-        self._known = limit  # how many micro-batches the rank held when the newest report was answered
+        self._confirmed = limit  # how many micro-batches the rank held when the newest report was answered
+        self._is_done = False  # whether it has computed all that it held, and gets no more
         # whether the parameter server knows what this rank holds, and how slow it is
-        self._told = limit >= helping.micro_batches and not helping.was_cut_off
+        self._is_known = limit >= helping.micro_batches and not helping.was_cut_off
         self._was_unlike = False  # whether this rank has reported in this step that it is slower, or faster
         self._since_us: int | None = None  # when the current micro-batch was begun; None: it is done
         self._works: deque[Work] = deque()  # given, and not taken
@@ -78,7 +80,7 @@ class StepWork:
         with self._lock:
             if self._helping.is_unlike and not self._was_unlike:
                 # the server does not know it yet, and may be about to give the next micro-batches to others
-                self._was_unlike, self._told = True, False
+                self._was_unlike, self._is_known = True, False
                 if self._helping.is_slower:
                     self._share.give_back(self._reserve())
             found = self._share.take()
@@ -86,9 +88,9 @@ class StepWork:
                 self._since_us = self._helping.now_us()
             reserve_us = MARGIN * self._helping.answer_us()
             soon = self._share.left * self._helping.micro_batch_us <= reserve_us
-            wants = not self._told or (soon and self._wants_more and not self._asked)
-            report = self._report() if wants else None
-        self._send(report)
+            wants = not self._is_known or (soon and self._wants_more and not self._asked)
+            if wants:
+                self._report()
         return found
 
     def finish_micro_batch(self) -> None:
@@ -100,11 +102,11 @@ class StepWork:
         """Whether it may still get micro-batches of its own shard; asks for more, if it has begun all that it holds."""
         with self._lock:
             # micro-batches that were given back would be lost if the server did not know of it, so its answer is awaited
-            if self._share.left == 0 and not self._wants_more and self._share.limit >= self._known:
+            if self._share.left == 0 and not self._wants_more and self._share.limit >= self._confirmed:
                 return False
-            report = self._report() if self._share.left == 0 and not self._asked else None
-        self._send(report)
-        return True
+            if self._share.left == 0 and not self._asked:
+                self._report()
+            return True
 
     @property
     def left_us(self) -> int:
@@ -114,22 +116,21 @@ class StepWork:
     def report_done(self) -> None:
         """Reports that this rank has computed all that it held of its own shard."""
         with self._lock:
-            self._helping.idle_in = self.step
-            report = self._report()
-        self._send(report)
+            self._helping.idle_in, self._is_done = self.step, True
+            self._report()
 
-    def _revoke(self, held: int) -> "tuple[int, WorkReport] | None":
+    def _revoke(self, held: int) -> None:
         """Gives back the micro-batches that this rank need not hold, and reports its progress.
 
         Args: held: how many the server believes that this rank holds. If this rank has claimed fewer, the server had not
             received the newest report yet, which is then the answer.
         """
         if self._asked and self._share.limit < held:
-            return None
+            return
         # before the first micro-batch, its begin is unknown, unless this rank only waits for the last step's sum
         keeps = self._share.begun or self._helping.waits_for_sum_before(self.step)
         self._share.give_back(self._reserve() if keeps else 0)
-        return self._report()
+        self._report()
 
     def _reserve(self) -> int:
         """How many micro-batches this rank needs to stay busy until an answer can arrive."""
@@ -174,47 +175,46 @@ class StepWork:
         with self._lock:
             self.is_offering = self.has_offered = True
             pending = None if progress is None else math.floor(1000 * progress.pending)
-            offer = Offer(missing=missing, busy_us=busy_us, pending=pending, given=self._given)
-            report = self._report(offer)
-        self._send(report)
+            self._report(Offer(missing=missing, busy_us=busy_us, pending=pending, given=self._given))
 
     # --- what the parameter server is told, and says ---------------------------------------------------------------------
 
-    def _report(self, offer: Offer | None = None) -> "tuple[int, WorkReport]":
-        """The next report, and its number."""
+    def _report(self, offer: Offer | None = None) -> None:
+        """Sends a report, under the lock: the server takes the one that it is sent last for the newest."""
         self._newest += 1
-        self._asked = self._told = True
-        share = self._share
+        self._asked = self._is_known = True
+        number, share = self._newest, self._share
         since_us = None if self._since_us is None else self._helping.now_us() - self._since_us
-        told = self._helping.report(self.step)
-        return self._newest, WorkReport(begun=share.begun, held=share.limit, since_us=since_us, offer=offer, **told)
-
-    def _send(self, numbered: "tuple[int, WorkReport] | None") -> None:
-        """Sends a report, if there is one; without the lock, because the connection has one of its own."""
-        if numbered is not None:
-            number, said = numbered
-            has_offered = said.offer is not None
-            self._helping.ask(said, lambda reply: self._answered(number, reply, has_offered=has_offered))
+        said = WorkReport(
+            begun=share.begun,
+            held=share.limit,
+            since_us=since_us,
+            done=self._is_done,
+            offer=offer,
+            **self._helping.report(self.step),
+        )
+        self._helping.ask(said, lambda reply: self._answered(number, reply, has_offered=offer is not None))
 
     def _answered(self, number: int, reply: Reply | None, *, has_offered: bool) -> None:
         """Takes the reply to a report; None: none came before the step was over."""
         with self._lock:
             if has_offered:
                 self.is_offering = False
-            told = reply if isinstance(reply, Assignment) else Assignment(step=self.step, over=True)
+            if not isinstance(reply, Assignment):
+                reply = Assignment(step=self.step, over=True, again_us=UNDECIDED_US)
             if number == self._newest:  # else a newer one has been sent, and may hold less
                 self._asked = False
-                self._share.grant(told.until or 0, told.over)
-                self._known = self._share.limit
-            self._take(told, is_newest_word=has_offered)
+                self._share.grant(reply.until or 0, reply.over)
+                self._confirmed = self._share.limit
+            self._take(reply, is_newest_word=has_offered)
         self._tell()
 
     def on_assigned(self, told: Assignment) -> None:
         """Takes what the parameter server says by itself."""
         with self._lock:
-            report = None if told.revokes is None else self._revoke(told.revokes)
+            if told.revokes is not None:
+                self._revoke(told.revokes)
             self._take(told)
-        self._send(report)
         self._tell()
 
     def _take(self, told: Assignment, *, is_newest_word: bool = False) -> None:
@@ -223,6 +223,8 @@ class StepWork:
         Args: is_newest_word: whether what it says of further work counts even if there is nothing new.
         """
         helping = self._helping
+        if self.step != helping.step:
+            return
         new = (told.work | told.copies) & ~self._given
         self._given |= new
         for bits, is_copy in ((told.work & new, False), (told.copies & new, True)):
@@ -262,12 +264,13 @@ class Helping:
         self.answer_us = answer_us
         self._ask = ask
         self._hold = self.micro_batches
-        self._next_step = 0
+        self.step = -1
+        """The number of the present step."""
         self.idle_in = -1
         """The last step in which this rank was idle before the sum was there."""
         self._began_us = now_us()
         self._took_us: list[int] = []  # of each micro-batch of this step
-        self._told = 0  # how many of these have been reported
+        self._reported = 0  # how many of these have been reported
         self._untold_us: list[int] = []  # of micro-batches of earlier steps that were not reported in time
         self._usual = Forecast()  # of a micro-batch, as the ledger makes it
         self._longest = Forecast()  # of the longest one in a step
@@ -292,17 +295,17 @@ class Helping:
         all do the same steps, and new even if a program repeats its own step numbers.
         """
         with self.lock:
-            self._next_step += 1
+            self.step += 1
             self._began_us = self.now_us()
             self.helps_rank = None
-            if self._next_step > 1:
+            if self.step > 0:
                 took_us = self._took_us or [self.micro_batch_us]
                 self._usual.note(median_low(took_us))
                 self._longest.note(max(took_us))
-            self._untold_us += self._took_us[self._told :]
-            self._took_us, self._told = [], 0
+            self._untold_us += self._took_us[self._reported :]
+            self._took_us, self._reported = [], 0
             self.may_cross, self._crossed = self._crossed, False
-            return self._next_step - 1
+            return self.step
 
     def work(self, step: int) -> StepWork:
         """The rank's work in a step. Args: step: from `begin_step`."""
@@ -316,7 +319,7 @@ class Helping:
     def on_assigned(self, told: Assignment) -> None:
         """Takes what the parameter server says though this rank has not asked; called in the connection's thread."""
         with self.lock:
-            work = self.work(told.step) if told.step >= self._next_step - 1 else None
+            work = self.work(told.step) if told.step >= self.step else None
         if work is not None:
             work.on_assigned(told)
 
@@ -361,7 +364,7 @@ class Helping:
         """Whether only the sum of the step before is missing, and the link is not slow, so that the sum comes soon. In the
         first step the link's speed is not known.
         """
-        return 0 < self.idle_in == step - 1 == self._next_step - 1 and self._sent_us < LEAST_SENDING_US
+        return 0 < self.idle_in == step - 1 == self.step and self._sent_us < LEAST_SENDING_US
 
     @property
     @EARLY.or_else(False)
@@ -372,13 +375,13 @@ class Helping:
     def report(self, step: int) -> dict[str, int]:
         """What a report says of the rank itself; marks the micro-batches in it as reported."""
         with self.lock:
-            new = len(self._took_us) - self._told
+            new = len(self._took_us) - self._reported
             # those of this step alone, if there are any: a worker that is slow all at once must not look half as slow
             took = self._took_us[-max(new, RECENT) :] if new else self._untold_us
-            self._told, self._untold_us = len(self._took_us), []
+            self._reported, self._untold_us = len(self._took_us), []
             self.was_cut_off = False
             # 0: this rank is not in this step
-            spent_us = max(1, self.now_us() - self._began_us) if step == self._next_step - 1 else 0
+            spent_us = max(1, self.now_us() - self._began_us) if step == self.step else 0
         return {
             "step": step,
             "took_us": sum(took) // len(took) if took else 0,

@@ -152,7 +152,7 @@ class Stepper:
                 if self._contributed_us and not work.is_offering and not work.offers_again_in_us:
                     self._offer(work, sum_, busy_us=self._busy_us((given, *work.given)))
                 yield from self._do(step, sum_, record, given, lots)
-            elif not self._contributed_us or work.is_offering:
+            elif not self._contributed_us or work.is_offering or news.done():
                 if self.host.helping.should_not_wait:
                     self._send(sum_, own, lots)
                 yield Wait(first_of(news, sum_.future))  # an answer may be stuck behind the data of a congested link
@@ -162,7 +162,7 @@ class Stepper:
                 if again_us <= 0 or not (yield Wait(first_of(news, sum_.future), again_us)):
                     if work.has_offered:
                         self.host.probe(sum_)
-                    self._offer(work, sum_, busy_us=0)
+                    self._offer(work, sum_, busy_us=self._busy_us(work.given))
 
     def _contribute_own(self, work: StepWork, sum_: PendingSum, record: StepRecord, own: Lot, lots: list[Lot]) -> None:
         """Contributes what we have computed of our own shard; or leaves it to the lot that it leaves with."""

@@ -61,7 +61,7 @@ def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int
 
     Args:
         contributed_us: when the worker had contributed. Before, time between pieces of work is waiting: for the answer
-            to a claim, or for a core.
+            to a report, or for a core.
         sending: stretches in which the contribution left, in order. Time between them is waiting: for room in the
             window, or for lost packets to be sent again.
     """

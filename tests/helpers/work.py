@@ -249,10 +249,11 @@ class Books(Ledger):
 
     def claim(
         self, step: int, rank: int, begun: int, held: int, since_us: int | None, about: About, now_us: int
-    ) -> tuple[int | None, bool]:
+    ) -> tuple[int, bool]:
         """A worker reports its progress. Returns: what it holds of its own shard, and whether it gets no more."""
         said = WorkReport(step=step, begun=begun, held=held, since_us=since_us, **asdict(about))
         answer = self.report(rank, said, now_us)
+        assert answer.until is not None
         return answer.until, answer.over
 
     def ask(
@@ -283,7 +284,7 @@ class Books(Ledger):
     def idle(self, step: int, rank: int, about: About, now_us: int) -> None:
         """A worker has computed all that it holds of its own shard."""
         held = self.micro_batches if step not in self._steps else self._steps[step].held(rank)
-        self.report(rank, WorkReport(step=step, begun=held, held=held, **asdict(about)), now_us)
+        self.report(rank, WorkReport(step=step, begun=held, held=held, done=True, **asdict(about)), now_us)
 
     @property
     def revoked(self) -> list[tuple[int, int | None]]:

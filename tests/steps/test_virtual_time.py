@@ -1,8 +1,11 @@
 """Whom help is not asked of, in virtual time: leaders that are patient, and steps that others have done."""
 
+from typing import Any
+
 import pytest
 from helpers.training import Setting, Training
 
+from sa_atp.protocol.packets.help_messages import Assignment, WorkReport
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.switches.embedded.pipeline import Pipeline
 
@@ -29,9 +32,13 @@ def test_patience_keeps_leaders_from_asking(pipeline: Pipeline) -> None:
         training.cluster.run(lambda: bool(ledgers))  # noqa: B023
         ledger = next(iter(ledgers.values())).ledger
         take = ledger.report
-        ledger.report = lambda rank, said, now_us, take=take, calls=calls: (  # type: ignore[method-assign]
-            calls.append(rank) if said.offer else None, take(rank, said, now_us)
-        )[1]  # fmt: skip
+
+        def counted(rank: int, said: WorkReport, now_us: int, take: Any = take, calls: list[int] = calls) -> Assignment:
+            calls += [rank] if said.offer else []
+            answer: Assignment = take(rank, said, now_us)
+            return answer
+
+        ledger.report = counted  # type: ignore[method-assign]
         training.run()
         asked[patience] = len(calls)
     assert asked[0.02] > 0

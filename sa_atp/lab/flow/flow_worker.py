@@ -63,7 +63,7 @@ class _Helping(Helping):
         help_, rank = self._worker.job.help, self._worker.rank
         if not busy_us and not help_.concerns(rank, missing):
             work.is_offering = work.has_offered = True
-            self._worker.when_missing(lambda later: work.offer(later, busy_us=0, progress=progress))
+            self._worker.when_missing(lambda lacks, sent: work.offer(lacks, busy_us=0, progress=sent))
         else:
             work.offer(missing, busy_us=busy_us, progress=progress)
 
@@ -201,22 +201,23 @@ class FlowWorker(Asking):
         sum_.missing_bits = missing
         sum_.progress = self._progress(sum_, written).since(sum_.progress)
 
-    def when_missing(self, then: Callable[[int], None]) -> None:
+    def when_missing(self, then: Callable[[int, SendProgress | None], None]) -> None:
         """Waits until a sum in progress lacks what our group contributes; for ever, if the sums end first.
 
-        Args: then: called with the contributions that it lacks.
+        Args: then: called with the contributions that it lacks, and our progress in it.
         """
         sums = list(self._sums.values())
 
         def look() -> None:
             under_way = [sum_ for sum_ in sums if not sum_.future.done()]
             missing = [self._missing(sum_) for sum_ in under_way]
-            held_up = [bits for bits in missing if bits and self.job.help.concerns(self.rank, bits)]
+            lacking = [(sum_, bits) for sum_, bits in zip(under_way, missing, strict=True) if bits]
+            held_up = [(sum_, bits) for sum_, bits in lacking if self.job.help.concerns(self.rank, bits)]
             if held_up:
-                for sum_, bits in zip(under_way, missing, strict=True):
-                    if bits:
-                        self._note(sum_, bits, self._written_bytes(sum_))
-                then(held_up[0])
+                for sum_, bits in lacking:
+                    self._note(sum_, bits, self._written_bytes(sum_))
+                sum_, bits = held_up[0]
+                then(bits, sum_.progress)
             elif under_way:
                 self._clock.at(self._clock.now_us + LONGEST_POLL_US, look)
 

@@ -197,28 +197,27 @@ def _decisions(events: Sequence[tuple[int, Event]], began_us: int, bits: Contrib
         at_ms = (at_us - began_us) / 1000
         if not isinstance(event, _OF_HELP):
             continue
-        first, *others = _given(event, bits) or [(None, (), False)]
-        if isinstance(event, Decided) and not event.late and event.done_us:
-            shard, micro_batches, is_backup = first
-            yield Decision(
-                at_ms=at_ms,
-                rank=event.rank,
-                asked=event.asked,
-                begun=event.all_begun[event.rank],
-                held=event.all_held[event.rank],
-                shard=shard,
-                micro_batches=micro_batches,
-                is_backup=is_backup,
-                ends_own=bool(event.over),
-                done_ms=(event.done_us[event.rank] - began_us) / 1000,
-                step_end_ms=(_step_end_us(event, at_us) - began_us) / 1000,
-                plan_end_ms=(_plan_end_us(event, at_us) - began_us) / 1000,
-            )
-        elif isinstance(event, Told):
-            others = [first, *others]
-        asked: Literal["revocation", "call"] = "call" if event.revokes is None else "revocation"
-        for work in others:
-            yield Decision(at_ms, event.rank, asked, 0, event.revokes or 0, *work, False, *[math.nan] * 3)
+        works = _given(event, bits) or [(None, (), False)]
+        if isinstance(event, Told):
+            asked: Literal["revocation", "call"] = "call" if event.revokes is None else "revocation"
+            for work in works:
+                yield Decision(at_ms, event.rank, asked, 0, event.revokes or 0, *work, False, *[math.nan] * 3)
+        elif not event.late and event.done_us:
+            for shard, micro_batches, is_backup in works:
+                yield Decision(
+                    at_ms=at_ms,
+                    rank=event.rank,
+                    asked=event.asked,
+                    begun=event.all_begun[event.rank],
+                    held=event.all_held[event.rank],
+                    shard=shard,
+                    micro_batches=micro_batches,
+                    is_backup=is_backup,
+                    ends_own=bool(event.over),
+                    done_ms=(event.done_us[event.rank] - began_us) / 1000,
+                    step_end_ms=(_step_end_us(event, at_us) - began_us) / 1000,
+                    plan_end_ms=(_plan_end_us(event, at_us) - began_us) / 1000,
+                )
 
 
 def _given(event: Decided | Told, bits: ContributionMap) -> list[tuple[int | None, tuple[int, ...], bool]]:

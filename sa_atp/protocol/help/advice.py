@@ -48,7 +48,7 @@ class Advice:
         own = plan.own[rank]
         if own == self._micro_batches:
             return own, is_usual or bool(plan.parts[rank])
-        # half of it, since it can claim more in time; but enough to last until a claim is answered, even if it is faster
+        # half of it, since it can ask for more in time; but enough to last until that is answered, even if it is faster
         # this time
         soon = self._workers[rank].answer_us // max(1, self._projection.least_us(rank))
         return min(self._micro_batches, max(own // 2, soon)), False

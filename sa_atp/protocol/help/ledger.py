@@ -6,7 +6,7 @@ owner of a micro-batch has been silent for far longer than the work should take.
 the copy that reaches a sum first is in it, the other one is dropped.
 
 At the beginning of a step each rank owns its own shard, and need not ask. A micro-batch can go to somebody else once
-its owner has said that it does not hold it: because of earlier advice, or in answer to a revocation (`to_revoke`).
+its owner has said that it does not hold it: because of earlier advice, or in answer to a revocation.
 """
 
 import math
@@ -62,18 +62,18 @@ class Ledger:
         held = self._note_progress(state, rank, said, sent_us, now_us)
         offer = said.offer
         if self._is_over(said.step):
-            if said.is_done and (offer is None or not offer.busy_us):
+            if said.done if offer is None else not offer.busy_us:
                 self._workers[rank].waited_us = now_us
             return Assignment(step=said.step, until=held, over=True, again_us=LONGEST_POLL_US)
+        work, copies, again_us = 0, 0, 0 if offer is None else LONGEST_POLL_US
         if self.grade is HelpGrade.STEAL:
             until = self._keep(state, rank, said, held, now_us)
         else:
             until = self._grant(state, rank, held, self.micro_batches)
-        work, copies, again_us = 0, 0, 0
         if offer is not None and self.grade is not HelpGrade.NONE:
             work, copies = self._offered(state, rank, offer, said, sent_us, now_us)
             again_us = self.lots.again_us(state, rank, now_us)
-        elif self.lots.may_call(state):
+        elif self.grade is HelpGrade.STEAL and self.lots.may_call(state):
             _, best = self._plan(state, now_us)
             self.lots.call(state, best, now_us)
         is_over = rank in state.ended or (self.grade is not HelpGrade.STEAL and until < self.micro_batches)
@@ -87,8 +87,7 @@ class Ledger:
         course.is_computing = said.since_us is not None
         course.newest_us = sent_us - (said.since_us or 0)
         course.was_overdue = self._is_overdue(state, rank, said)
-        has_all = rank in state.ended or said.begun == self.micro_batches
-        if said.begun and said.is_done and has_all and course.idle_us is None:
+        if said.done and course.idle_us is None:
             course.idle_us = sent_us
         owners = state.owner[rank]
         held = min(said.held, state.held(rank))  # reports may arrive out of order
@@ -106,7 +105,8 @@ class Ledger:
             self._leave_alone(state, rank, now_us)  # it is not in this step yet
             return held
         course.left_alone_until_us = 0
-        if rank not in state.ended and course.idle_us is None:
+        is_own = held < self.micro_batches or said.offer is None
+        if is_own and rank not in state.ended and course.idle_us is None:
             held = self._grant_more(state, rank, said.begun, held, now_us)
         if rank in state.ended and not course.was_overdue and course.idle_us is None and said.offer is None:
             course.offered_us = self._projection.beliefs(state)[rank].due_us  # it can help
@@ -225,7 +225,7 @@ class Ledger:
                 return held  # it still has work, and will ask again
             self._end(state, rank)
             return held
-        soon = math.ceil(2 * answer_us / each_us)  # what it computes until its next claim can be answered
+        soon = math.ceil(2 * answer_us / each_us)  # what it computes until its next report can be answered
         until = self._grant(state, rank, held, held + min(more, max(1, soon, more // 2)))
         if until < self.micro_batches and not state.free(rank):
             self._end(state, rank)  # helpers have the rest

@@ -37,7 +37,7 @@ class Share:
         self.limit = min(self.limit, self.begun + reserve)
 
     def grant(self, until: int, over: bool) -> None:
-        """Takes the server's answer to the newest claim.
+        """Takes the server's answer to the newest report.
 
         Args: until: the new limit. over: nothing more will be granted.
         """

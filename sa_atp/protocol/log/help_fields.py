@@ -20,7 +20,7 @@ def of_assignment(told: Assignment | None) -> dict[str, Any]:
 
 
 def kind(said: WorkReport) -> Literal["claim", "offer", "idle"]:
-    """Returns whether the sender offers to help (offer), has computed all that it holds (idle), or neither (claim)."""
+    """Returns whether the sender offers to help (offer), is done with its own shard (idle), or neither (claim)."""
     if said.offer is not None:
         return "offer"
-    return "idle" if said.is_done else "claim"
+    return "idle" if said.done else "claim"

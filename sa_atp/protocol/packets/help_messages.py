@@ -33,6 +33,8 @@ class WorkReport(Message, frozen=True, kw_only=True, tag="work_report"):
     """How many it holds, from the first on, those that it has begun included."""
     since_us: Microseconds | None = None
     """For how long it has computed the last one that it has begun; None: that one is done."""
+    done: bool = False
+    """It has computed all that it holds, and gets no more: its contribution is on its way."""
     offer: Offer | None = None
     """Its offer to compute for others; None: it does not offer to, so far."""
     took_us: Microseconds = 0
@@ -55,11 +57,6 @@ class WorkReport(Message, frozen=True, kw_only=True, tag="work_report"):
     def is_of_this_step(self) -> bool:
         """Whether `took_us` was measured in the step of the report, not in an earlier one."""
         return 0 < self.took_us <= self.spent_us
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the worker has computed all that it holds of its own shard."""
-        return self.begun == self.held and self.since_us is None
 
 
 class Assignment(Message, frozen=True, kw_only=True, tag="assignment"):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from sa_atp.protocol.help.believing import free_us
+from sa_atp.protocol.help.believing import LEAST_POLL_US, free_us
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.log import help_fields
 from sa_atp.protocol.log.event import nobody
@@ -28,7 +28,7 @@ def answer(job: Job, member: Member, number: int, said: WorkReport, now_us: int,
     if late:
         # the sender has said something newer since, so only its speed still counts, which it reports only once
         job.ledger.note_overtaken(member.rank, said)
-        reply = Assignment(step=said.step, until=said.held)
+        reply = Assignment(step=said.step, until=said.held, again_us=LEAST_POLL_US)
     else:
         member.helping = number or member.helping
         reply = job.ledger.report(member.rank, said, now_us)

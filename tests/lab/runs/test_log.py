@@ -86,7 +86,8 @@ def test_the_ledger_gives_what_helpers_say_they_were_given(logged: tuple[Path, P
     decided = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, Decided)]
     said = [event for _, event in log_of(folder, "parameter-server").events if isinstance(event, Told)]
     assert any(event.work for event in said)
-    given = {(e.step, e.rank, e.work, e.copies) for e in (*said, *(e for e in decided if not e.late))}
+    given = {(e.step, e.rank, e.work, e.copies) for e in said}
+    given |= {(e.step, e.rank, e.work, e.copies) for e in decided if not e.late}
     told = set()
     for rank in range(3):
         for _, event in log_of(folder, f"rank-{rank}").events:

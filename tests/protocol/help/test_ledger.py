@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sa_atp.protocol.help import plan
+from sa_atp.protocol.help.believing import LEAST_POLL_US
 from sa_atp.protocol.help.ledger import STEPS_KEPT
 from sa_atp.protocol.help.plan import Kernels, Machine, Plan
 from sa_atp.protocol.help.projection import FIRST_PATIENCE, HEARD_US, LEAST_SENDING_US
@@ -290,7 +291,9 @@ def test_an_overtaken_question_counts_as_a_measurement_and_its_answer_carries_ad
         return work_requests.answer(crew.job, crew.job.members[0], number, claim, 1_000, levels=1)
 
     assert answer(8, 0) == Assignment(step=0, until=3, hold=8), "nobody knows how fast it is: one at a time"
-    assert answer(7, 400) == Assignment(step=0, until=2, hold=8), "nothing is given to who has asked anew"
+    assert answer(7, 400) == Assignment(step=0, until=2, hold=8, again_us=LEAST_POLL_US), (
+        "nothing is given to who has asked anew"
+    )
     assert answer(9, 0) == Assignment(step=0, until=5, hold=8), "half of what it would do soonest"
 
 
