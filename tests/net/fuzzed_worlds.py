@@ -67,12 +67,14 @@ class WorkerWorld:
         self._own = [self._out, self._loop, self._polls, self._times, self._held]
         self._copies: dict[tuple[str, tuple[int, ...]], Guarded] = {}
         self._limits = {
-            "rows": rng.choice((4, 40, 2048)), "asked": rng.choice((1, 1, 2, 256)), "gaps": rng.choice((1, 256))
+            "rows": rng.choice((4, 40, 2048)), "asked": rng.choice((1, 1, 1, 2, 256)), "gaps": rng.choice((1, 256))
         }  # fmt: skip
         self._coming: deque[ByteRows] = deque()
         self._recent: deque[ByteRows] = deque(maxlen=8)
         self._lost: set[int] = set()  # sequence numbers of contributions that never arrived
-        self._values = rng.choice((300, 900, 3000)) * of.lanes - rng.randrange(of.lanes)
+        # short ones, since only what comes while their last fragments are under way can seem to be behind these
+        self._sizes = [size * of.lanes - rng.randrange(of.lanes) for size in (60, rng.choice((300, 900, 3000)))]
+        self._values = 0  # of the present operation
         self._whole = words_of(of.fan_in, of.contribution_bits)
         self._ours = words_of(self._of.bits_of(0), self._of.contribution_bits)
         self._operation = -1
@@ -113,6 +115,7 @@ class WorkerWorld:
                 self._operation = -1
                 self.seen["sums that were complete"] += 1
         if self._operation < 0 and self.worker.error is None:
+            self._values = self._rng.choice(self._sizes)
             values = np.random.default_rng(self._rng.getrandbits(32)).standard_normal(self._values)
             if self._rng.random() < 0.05:
                 values *= self._rng.choice((1e-3, 300.0))
@@ -159,7 +162,7 @@ class WorkerWorld:
         messages.clear()
         messages.what = RIGHT
         answers = [packets for packets in self._coming if packets.shape[1] == self.question_size]
-        if answers and rng.random() < 0.2:  # all at once, and then one too many
+        if answers and rng.random() < 0.4:  # all at once, and then one too many
             self._coming = deque(packets for packets in self._coming if packets.shape[1] == self.size)
             messages.packets(np.concatenate([*answers, answers[-1]]), sender_of(SWITCH))
         for _ in range(rng.choice((0, 1, 2, 4, 8))):
@@ -177,11 +180,12 @@ class WorkerWorld:
                 if put < len(packets):
                     self._coming.appendleft(packets[put:])
             elif rng.random() < wrong and (self._recent or self._coming):
-                source = rng.choice([*self._recent, *list(self._coming)[:3]])
+                newest = self._coming[-1] if self._coming else self._recent[-1]
+                source = rng.choice([newest, rng.choice([*self._recent, *list(self._coming)[:3]])])
                 is_changed = rng.random() < 0.7
                 packets = changed(source, self._edges(), rng, self.seen) if is_changed else source
                 if (
-                    rng.random() < 0.1 and self._limits["rows"] < FOUND_ROWS
+                    rng.random() < 0.2 and self._limits["rows"] < FOUND_ROWS
                 ):  # each a stream, one more than there are rows for
                     packets = np.resize(packets, (self._limits["rows"] + 1, packets.shape[1]))[::-1]
                 repeats = FOUND_ROWS if rng.random() < 0.02 else 1

@@ -75,13 +75,15 @@ FAULTS_KNOWN: dict[str, tuple[tuple[str, str, str], ...]] = {
     "a value more than there are": (
         ("kernels", "count = min(lanes, total - place)", "count = min(lanes, total - place + {})"),
     ),
-    # these five stand behind one another: each alone is enough
+    # these five stand behind one another: each alone is enough. The last is wrong behind the end only, since results that
+    # are taken twice would end the streams that this one has to come in
     "a fragment behind the last": (
         ("steady_kernels", "local + fragments > data_end", "local + fragments > data_end + {}"),
         ("kernels", "fragment + count > part.data_fragments", "fragment + count > part.data_fragments + {}"),
         ("kernels", "first + count > part.high", "first + count > part.high + {}"),
         ("kernels", "(fragment + count) * lanes > sums.lanes", "(fragment + count - {}) * lanes > sums.lanes"),
-        ("kernels", "if not sums.pending[first + i]:", "if not sums.pending[first + i] and {} == 0:"),
+        ("kernels", "if not sums.pending[first + i]:",
+         "if not sums.pending[first + i] and fragment + i < part.data_fragments + (1 - {}) * count:"),
     ),
 }  # fmt: skip
 """What is wrong, and where: module, what is there, and what is there instead; {} is 1 when it is switched on, else 0."""

@@ -10,8 +10,7 @@ from .scripted_calls import FAULTS_KNOWN, Built, build
 from .worker_fuzz import ENDS, fuzz
 
 DATAGRAMS = 100_000
-# found, but after hundreds of thousands, or millions: see worker_fuzz.py's --fault
-RARE = {"a question more than there are rows for", "a fragment behind the last"}
+RARE = "a question more than there are rows for"  # found, but after hundreds of thousands: see worker_fuzz.py's --fault
 MOST_DATAGRAMS = 1_000_000  # before a fault counts as not found
 
 
@@ -40,7 +39,7 @@ def test_nothing_is_read_or_written_outside_of_the_buffers(built: Built) -> None
     assert [end for end in ENDS if not seen[end]] == []
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS_KNOWN if name not in RARE])
+@pytest.mark.parametrize("name", [name for name in FAULTS_KNOWN if name != RARE])
 def test_a_comparison_that_is_off_by_one_is_found(built: Built, name: str) -> None:
     with built.fault(name), pytest.raises((IndexError, AssertionError)):
         fuzz(built, MOST_DATAGRAMS, 1, Counter())
