@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.limits import limited
 
 from sa_atp import doctor
 from sa_atp.basics import needs
@@ -211,8 +211,8 @@ def test_a_program_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.Mon
     ],
 )  # fmt: skip
 def test_where_nothing_can_be_tried_nothing_is_called_missing(limit: str, least: int, cause: str) -> None:
-    number = getattr(resource, limit)
-    done = sa_atp("doctor", preexec_fn=lambda: resource.setrlimit(number, (least, least)))
+    command = limited(limit, least, sys.executable, "-m", "sa_atp", "doctor")
+    done = subprocess.run(command, capture_output=True, check=False, text=True, timeout=120)
     assert done.returncode == 1
     assert "MISSING" not in done.stdout
     assert "Traceback" not in done.stderr

@@ -4,7 +4,6 @@ import io
 import os
 import platform
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.limits import limited
 from rich.console import Console
 from rich.table import Table
 
@@ -277,10 +277,10 @@ def test_a_full_disk_is_told(capture: Path, unbuffered: str) -> None:
 def test_a_cache_that_cannot_grow_is_told(tmp_path: Path, most: int, place: str) -> None:
     """Python does not say which file could not be written."""
     p4 = Path(__file__).parents[1] / "p4"
+    stf = command("stf", p4 / "router.json", p4 / "router.stf")
     done = subprocess.run(
-        command("stf", p4 / "router.json", p4 / "router.stf"), capture_output=True, check=False, text=True,
+        limited("RLIMIT_FSIZE", most, *stf), capture_output=True, check=False, text=True,
         env={**os.environ, "SA_ATP_CACHE": str(tmp_path)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
     )  # fmt: skip
     assert done.returncode == 1
     assert re.fullmatch(f"sa-atp: cannot write {place}: File too large", done.stderr.splitlines()[-1])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.limits import limited
 from helpers.plans import small_plan_file
 
 from sa_atp import cli
@@ -39,10 +40,7 @@ def test_a_folder_that_cannot_be_written_is_noticed_before_the_run(
 
 
 def test_a_disk_without_room_is_noticed_before_the_run(plan: str, tmp_path: Path) -> None:
-    # not by preexec_fn, which runs in a copy of this process and its threads' locks
-    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16)); "
-    limited += "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    command = [sys.executable, "-c", limited, "-m", "sa_atp", "run", plan, "--out", str(tmp_path / "out")]
+    command = limited("RLIMIT_FSIZE", 1 << 16, sys.executable, "-m", "sa_atp", "run", plan, "--out", tmp_path / "out")
     done = subprocess.run(command, text=True, timeout=120, check=False, capture_output=True)
     assert done.returncode == cli.EXIT_BAD_INPUT
     assert "cannot be written" in done.stderr
