@@ -122,7 +122,7 @@ class StepWork:
     def _revoke(self, held: int) -> None:
         """Gives back the micro-batches that this rank need not hold, and reports its progress.
 
-        Args: held: how many the server believes that this rank holds. If this rank has claimed fewer, the server had not
+        Args: held: how many the server believes that this rank holds. If this rank has reported fewer, the server had not
             received the newest report yet, which is then the answer.
         """
         if self._asked and self._share.limit < held:

@@ -148,7 +148,7 @@ class Stepper:
             elif not self._contributed_us and not work.may_get_more():
                 self._contribute_own(work, sum_, record, own, lots)
             elif (given := work.take_given()) is not None:
-                # the next piece is asked for while this one is computed
+                # an offer now brings the next work while this is computed
                 if self._contributed_us and not work.is_offering and not work.offers_again_in_us:
                     self._offer(work, sum_, busy_us=self._busy_us((given, *work.given)))
                 yield from self._do(step, sum_, record, given, lots)
@@ -224,7 +224,7 @@ class Stepper:
 
     @AHEAD.or_else(False)
     def _should_offer_ahead(self, work: StepWork) -> bool:
-        """Whether to offer now, because there will be work for us and the answer takes until we are free."""
+        """Whether to offer now, because the ledger will have work for us, and its answer takes until we are free."""
         helping = self.host.helping
         if work.is_offering or work.offers_again_in_us:
             return False

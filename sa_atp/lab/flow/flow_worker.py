@@ -50,7 +50,7 @@ class FlowSum:
 
 
 class _Helping(Helping):
-    """Help within the rank's group: it uses the bitmaps of the group's ledger.
+    """A rank's side of help, within its group.
 
     While the sum waits only for other groups, the ledger has no work: an offer waits until its own group holds the sum up.
     """

@@ -4,7 +4,7 @@ A ledger scans all workers of a job for each decision, which suits jobs that fit
 into groups of workers below one leaf, each with a ledger of its own; workers help each other within a group.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -69,15 +69,17 @@ class _Group:
         return replace(told, work=self._bits_of_job(told.work), copies=self._bits_of_job(told.copies))
 
     def _bits_of_job(self, bits: int) -> int:
-        width = self._whole.micro_batches
-        own = (1 << width) - 1
-        return sum((bits >> place * width & own) << shard * width for place, shard in enumerate(self.ranks))
+        return self._moved(bits, enumerate(self.ranks))
 
     def bits_here(self, bits: int) -> int:
         """Translates a bitmap of the whole job to one of the group."""
+        return self._moved(bits, ((shard, place) for place, shard in enumerate(self.ranks)))
+
+    def _moved(self, bits: int, places: Iterable[tuple[int, int]]) -> int:
+        """Moves shards within a bitmap. Args: places: of each shard, the old place and the new one."""
         width = self._whole.micro_batches
         own = (1 << width) - 1
-        return sum((bits >> shard * width & own) << place * width for place, shard in enumerate(self.ranks))
+        return sum((bits >> old * width & own) << new * width for old, new in places)
 
 
 class HelpGroups:
@@ -111,14 +113,17 @@ class HelpGroups:
         return self.count == 1 or bool(bits & self._place[rank][0].bits)
 
     def answer(self, rank: int, request: Question, now_us: int) -> Answer:
-        """The parameter server's answer to a request."""
+        """Answers a worker's request as the parameter server does."""
         if isinstance(request, TakeSeat):
             return self._seats.take(request.step, rank, now_us) or Taken()
         group, place = self._place[rank]
         return group.answer(place, request, now_us, self._levels)
 
     def unasked(self, rank: int) -> Iterator[tuple[int, Assignment]]:
-        """See `Lots.unasked`. Args: rank: the rank whose report was just answered."""
+        """Takes the ledger's assignments to workers that have not reported just now, each with the worker's rank.
+
+        Args: rank: the worker whose report was just answered.
+        """
         group, _ = self._place[rank]
         while group.book.ledger.unasked:
             place, told = group.book.ledger.unasked.popleft()

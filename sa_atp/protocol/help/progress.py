@@ -104,7 +104,7 @@ class Course:
     granted: int = 0
     """Micro-batches granted in answer to its newest report."""
     granted_us: int = 0
-    """When that answer reaches it; before, it neither begins them nor reports to be done. 0: no report yet."""
+    """When that answer reaches the worker, which neither begins them before nor reports to be done. 0: no report yet."""
     was_overdue: bool = False
     """Whether the micro-batch under way had taken longer than usual at the report: the worker may have stopped."""
     micro_batch_us: int | None = None

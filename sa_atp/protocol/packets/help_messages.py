@@ -82,4 +82,4 @@ class Assignment(Message, frozen=True, kw_only=True, tag="assignment"):
     hold: MicroBatches = MOST_CONTRIBUTIONS
     """Advice for the steps that follow, in an answer: how many of its own micro-batches to hold at the beginning."""
     helps: bool = False
-    """Advice as well: there will be work for it as a helper, so it should offer before it is idle."""
+    """Advice for these steps, too: the worker will be given work as a helper, so it should offer before it is idle."""

@@ -82,7 +82,7 @@ class ServerLink:
             number = self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
             self._log_report(number, request)
             return number
-        # The ledger decides when it hears the question, however late that is; and what it decides we have to know.
+        # The ledger decides when it hears the report, however late that is; and what it decides we have to know.
         number = self.requests.ask(request, now_us, timeout_us=None)
         self._of_step.add(number)
         self._log_report(number, request)
