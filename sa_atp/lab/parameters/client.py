@@ -13,9 +13,9 @@ import numpy as np
 
 from sa_atp.basics.arrays import Octets, Values
 from sa_atp.lab import policies
-from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler, pack
+from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, OPENING, RANK, SERVICE, assemble, pack
 from sa_atp.lab.parameters.parameter_worker import ParameterError, ParameterWorker
-from sa_atp.lab.parameters.rules.messages import SERVER, JobFailed, Open, Outgoing, Tasks
+from sa_atp.lab.parameters.rules.messages import SERVER, JobFailed, Open, Outgoing, Tasks, encode
 from sa_atp.lab.parameters.update_checker import digest
 from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.expected import expected_step_s
@@ -67,7 +67,7 @@ class StreamHost:
         self._address = address
         self._metadata = ((JOB, job), (KEY, key))
         self._samples = samples
-        self._opening = opening
+        self._opening = () if opening is None else ((OPENING, encode(opening)),)
         # the parameters after a step come as one message; messages on streams stay below the default of 4 MB
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1)])
         self._waiting: queue.SimpleQueue[Iterator[bytes] | None] = queue.SimpleQueue()
@@ -113,9 +113,7 @@ class StreamHost:
         self._waiting.put(pack(outgoing.to, outgoing.message, payload))
 
     def _frames(self, admitted: "Future[bool]") -> Iterator[bytes]:
-        """The frames to send on a stream: before the server has accepted it, only the one that opens the job."""
-        if self._opening is not None:
-            yield from pack(SERVER, self._opening)
+        """The frames to send on a stream, once the server has accepted it."""
         if not admitted.result():
             return
         while (frame := self._waiting.get()) is not None:
@@ -134,15 +132,13 @@ class StreamHost:
         """Runs a stream to the server until one side ends it. Returns: the reason; None: try again."""
         admitted: Future[bool] = Future()
         connect = self._channel.stream_stream(f"/{SERVICE}/Connect")
-        assembler = Assembler()
         try:
             self._wait_for_server()
-            call = connect(self._frames(admitted), metadata=(*self._metadata, (RANK, str(self.rank))))
+            call = connect(self._frames(admitted), metadata=(*self._metadata, (RANK, str(self.rank)), *self._opening))
             self._admitted = any(name == ADMITTED for name, _ in call.initial_metadata())
             admitted.set_result(self._admitted)
-            for data in call:
-                if (frame := assembler.take(data)) is not None:
-                    self._receive(frame.peer, frame.message, frame.values)
+            for frame in assemble(call):
+                self._receive(frame.peer, frame.message, frame.values)
         except grpc.RpcError as error:
             if not self._admitted and may_ask_again and error.code() in _AGAIN:
                 return None

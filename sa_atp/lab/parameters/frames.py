@@ -10,7 +10,7 @@ So a receiver knows the length of a frame from its head, and no gRPC message exc
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +22,7 @@ from sa_atp.lab.parameters.rules.messages import GoAhead, JoinTraining, Push
 
 SERVICE = "sa_atp.Parameters"
 JOB, KEY, RANK = "sa-atp-job", "sa-atp-key", "sa-atp-rank"  # keys of a call's metadata
+OPENING = "sa-atp-open-bin"  # of rank 0's stream: the message Open
 ADMITTED = "sa-atp-admitted"  # key of the metadata with which the server accepts a stream
 CHUNK = 1 << 20
 MOST_HEAD_BYTES = 2 << 20  # enough for an update of a hundred thousand tasks
@@ -32,6 +33,10 @@ _decoder: msgspec.msgpack.Decoder[tuple[int, messages.AnyMessage, int]] = msgspe
     tuple[int, messages.AnyMessage, int]
 )
 _NOTHING = np.empty(0, np.uint8)
+
+
+class FrameError(ValueError):
+    """A frame is malformed, or its payload larger than it may be."""
 
 
 class ParamsFrame(NamedTuple):
@@ -55,47 +60,43 @@ def pack(peer: int, message: messages.AnyMessage, payload: Values | Octets | Non
         yield octets[start : start + CHUNK].tobytes()
 
 
-class Assembler:
-    """Assembles the frames of one stream."""
+def assemble(
+    parts: Iterable[bytes], limit: Callable[[messages.AnyMessage], int] = lambda _: 1 << 62
+) -> Iterator[ParamsFrame]:
+    """Assembles the frames of one stream from its gRPC messages.
 
-    def __init__(self, limit: Callable[[messages.AnyMessage], int] = lambda _: 1 << 62) -> None:
-        """Args: limit: returns the largest payload that a message may have, in bytes."""
-        self.limit = limit
-        self._head: tuple[int, messages.AnyMessage] | None = None
-        self._payload: Octets = _NOTHING
-        self._have = 0
+    Args: limit: returns the largest payload that a message may have, in bytes. Raises: FrameError.
+    """
+    left = iter(parts)
+    for first in left:
+        peer, message, payload, data = _begin(first, limit)
+        for start in range(0, len(payload) or 1, CHUNK):
+            if start:
+                following = next(left, None)
+                if following is None:
+                    return
+                data = following
+            if len(data) != min(CHUNK, len(payload) - start):
+                raise FrameError(f"{len(data)} bytes of payload, expected {len(payload) - start}")
+            payload[start : start + len(data)] = np.frombuffer(data, np.uint8)
+        yield ParamsFrame(peer, message, payload)
 
-    def take(self, data: bytes) -> ParamsFrame | None:
-        """Takes a gRPC message. Returns: the frame that it completes, if any. Raises: ValueError: it is malformed."""
-        if self._head is None:
-            data = self._begin(data)
-        assert self._head is not None
-        if len(data) != min(CHUNK, len(self._payload) - self._have):
-            raise ValueError(f"{len(data)} bytes of payload, expected {len(self._payload) - self._have}")
-        self._payload[self._have : self._have + len(data)] = np.frombuffer(data, np.uint8)
-        self._have += len(data)
-        if self._have < len(self._payload):
-            return None
-        frame = ParamsFrame(*self._head, self._payload)
-        self._head, self._payload = None, _NOTHING
-        return frame
 
-    def _begin(self, data: bytes) -> bytes:
-        """Takes the head of a frame. Returns: the bytes after it. Raises: ValueError."""
-        if len(data) < _LENGTH.size:
-            raise ValueError("a frame of less than 4 bytes")
-        length = _LENGTH.unpack_from(data)[0]
-        if length > min(MOST_HEAD_BYTES, len(data) - _LENGTH.size):
-            raise ValueError(f"a head of {length} bytes in a frame that begins with {len(data)}")
-        end = _LENGTH.size + length
-        try:
-            peer, message, size = _decoder.decode(memoryview(data)[_LENGTH.size : end])
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise ValueError(f"not a message: {error}") from None
-        name = type(message).__name__
-        if not 0 <= size <= self.limit(message):
-            raise ValueError(f"{size} bytes of payload with a message {name}, expected at most {self.limit(message)}")
-        if isinstance(message, JoinTraining | Push | GoAhead) and size % 4:
-            raise ValueError(f"{size} bytes of payload with a message {name}: not a whole number of float32")
-        self._head, self._payload, self._have = (peer, message), np.empty(size, np.uint8), 0
-        return data[end:]
+def _begin(data: bytes, limit: Callable[[messages.AnyMessage], int]) -> tuple[int, messages.AnyMessage, Octets, bytes]:
+    """Takes the head of a frame. Returns: peer, message, room for the payload, and the bytes after the head."""
+    if len(data) < _LENGTH.size:
+        raise FrameError("a frame of less than 4 bytes")
+    length = _LENGTH.unpack_from(data)[0]
+    if length > min(MOST_HEAD_BYTES, len(data) - _LENGTH.size):
+        raise FrameError(f"a head of {length} bytes in a frame that begins with {len(data)}")
+    end = _LENGTH.size + length
+    try:
+        peer, message, size = _decoder.decode(memoryview(data)[_LENGTH.size : end])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise FrameError(f"not a message: {error}") from None
+    name = type(message).__name__
+    if not 0 <= size <= limit(message):
+        raise FrameError(f"{size} bytes of payload with a message {name}, expected at most {limit(message)}")
+    if isinstance(message, JoinTraining | Push | GoAhead) and size % 4:
+        raise FrameError(f"{size} bytes of payload with a message {name}: not a whole number of float32")
+    return peer, message, np.empty(size, np.uint8), data[end:]

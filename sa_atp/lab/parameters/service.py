@@ -1,16 +1,17 @@
 """The server of parameters as a process: a gRPC service around `rules.server`.
 
-Each worker has a stream to it for messages in both directions, also for those among workers. Rank 0's stream opens a job,
-which lasts as long as the stream: at the end rank 0 fetches the server's records and leaves.
+Each worker has a stream to it for messages in both directions, also for those among workers. The metadata of rank 0's
+stream opens a job, which lasts as long as the stream: at the end rank 0 fetches the server's records and leaves.
 
 Any host that reaches the port can call. So a job is identified by its name and a secret key, a stream speaks for one rank,
-payload sizes are bounded by the job, and a stream that names no job in time is closed. A refused call keeps no thread.
+payload sizes are bounded by the job, metadata by a constant, and a stream that does not join in time is closed. A refused
+call keeps no thread.
 """
 
 import json
 import logging
+import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -19,57 +20,18 @@ from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.inputs import parse_json
 from sa_atp.basics.words import short
-from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, RANK, SERVICE, Assembler
-from sa_atp.lab.parameters.job import ParamsJob
-from sa_atp.lab.parameters.rules.messages import JoinTraining, Open
+from sa_atp.lab.parameters.frames import ADMITTED, JOB, KEY, OPENING, RANK, SERVICE, FrameError, assemble
+from sa_atp.lab.parameters.job import Outbox, ParamsJob
+from sa_atp.lab.parameters.rules.messages import JoinTraining, opening_of
 from sa_atp.switches.p4runtime.rpc import grpc
 
 MOST_STREAMS = 1024  # concurrent streams (workers of all jobs); each keeps a thread
-MOST_OPENING = 64  # streams of rank 0 that have not named their job; one more cancels the oldest
-ANNOUNCE_S = 10.0  # how long a stream may take to name its job and join
-_SWEEP_S = 1.0
+MOST_OTHERS = 128  # concurrent calls beside these
+MOST_METADATA_BYTES = 2 << 20  # of a call; a plan with a long trace takes most of it
+ANNOUNCE_S = 10.0  # how long a stream may take to join
 _MOST_DIGITS = 9  # of a rank
 _Code = grpc.StatusCode
 _Name = tuple[str, str]
-
-
-class _Doorway:
-    """Streams that have not joined a job yet; it cancels those that take too long, or are too many."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._opening: dict[Any, float] = {}  # by the context of the call, oldest first
-        self._joining: dict[Any, float] = {}
-
-    def add_opening(self, context: Any) -> None:
-        """Adds a stream that is to open a job."""
-        with self._lock:
-            self._opening[context] = time.monotonic()
-            crowded = next(iter(self._opening)) if len(self._opening) > MOST_OPENING else None
-            self._opening.pop(crowded, None)
-        if crowded is not None:
-            crowded.cancel()
-
-    def add_joining(self, context: Any) -> None:
-        """Moves a stream to those that have named an existing job."""
-        with self._lock:
-            since = self._opening.pop(context, time.monotonic())
-            self._joining[context] = since
-
-    def remove(self, context: Any) -> None:
-        """Removes a stream that has joined or ended."""
-        with self._lock:
-            self._opening.pop(context, None)
-            self._joining.pop(context, None)
-
-    def sweep(self) -> None:
-        """Cancels streams that have taken too long."""
-        before = time.monotonic() - ANNOUNCE_S
-        with self._lock:
-            late = [each for place in (self._opening, self._joining) for each, since in place.items() if since < before]
-        for each in late:
-            self.remove(each)
-            each.cancel()
 
 
 class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
@@ -77,14 +39,17 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Args: listen: HOST:PORT; port 0 is any free one. Raises: UserError: the address cannot be had."""
         self._jobs: dict[_Name, ParamsJob] = {}
         self._lock = threading.Lock()
-        self._doorway = _Doorway()
         self._streams = threading.BoundedSemaphore(MOST_STREAMS)
-        self._stopping = threading.Event()
-        most_calls = MOST_STREAMS + MOST_OPENING + 64
+        most_calls = MOST_STREAMS + MOST_OTHERS
         self._server = grpc.server(
             ThreadPoolExecutor(most_calls, thread_name_prefix="sa-atp-parameters"),
             handlers=(self,),
-            options=[("grpc.so_reuseport", 0), ("grpc.max_send_message_length", -1)],  # to receive: 4 MB, the default
+            options=[
+                ("grpc.so_reuseport", 0),
+                ("grpc.max_send_message_length", -1),  # to receive: 4 MB, the default
+                ("grpc.max_metadata_size", MOST_METADATA_BYTES),
+                ("grpc.absolute_max_metadata_size", MOST_METADATA_BYTES),
+            ],
             maximum_concurrent_rpcs=most_calls,
         )
         try:
@@ -97,16 +62,10 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def start(self) -> None:
         self._server.start()
-        threading.Thread(target=self._sweep, name="sa-atp-doorway", daemon=True).start()
 
     def stop(self) -> None:
         """Ends all streams and stops serving."""
-        self._stopping.set()
         self._server.stop(0.2).wait(5.0)
-
-    def _sweep(self) -> None:
-        while not self._stopping.wait(_SWEEP_S):
-            self._doorway.sweep()
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
@@ -139,9 +98,8 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
             context.abort(_Code.RESOURCE_EXHAUSTED, f"there are {MOST_STREAMS} streams already")
         opened = False
         try:
-            assembler = Assembler(lambda _: 0)
             if rank == 0:
-                self._open(name, frames, assembler, context)
+                self._open(name, told, context)
                 opened = True
             job = self._jobs.get(name)
             if job is None:
@@ -152,68 +110,65 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
             except UserError as error:
                 context.abort(_Code.FAILED_PRECONDITION, str(error))
                 raise AssertionError from error  # abort has raised
-            assembler.limit = job.limit
-            self._doorway.add_joining(context)
             if not context.add_callback(lambda: waiting.put(None)):
                 waiting.put(None)
             context.send_initial_metadata(((ADMITTED, "yes"),))
+            joined = threading.Event()
             listen = threading.Thread(
-                target=self._listen,
-                args=(job, rank, frames, assembler, context),
-                name=f"sa-atp-worker-{rank}",
-                daemon=True,
+                target=_listen, args=(job, rank, frames, joined, context), name=f"sa-atp-worker-{rank}", daemon=True
             )
             listen.start()
-            while (frame := waiting.get()) is not None:
-                yield from frame
+            yield from _outgoing(waiting, joined, context)
             listen.join()
         finally:
-            self._doorway.remove(context)
             self._streams.release()
             if opened:
                 with self._lock:
                     ended = self._jobs.pop(name)
                 ended.end()
 
-    def _open(self, name: _Name, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
-        """Reads a stream's first message and opens its job; aborts the call if the message opens none."""
-        self._doorway.add_opening(context)
+    def _open(self, name: _Name, told: dict[str, Any], context: Any) -> None:
+        """Opens the job that a stream's metadata describes; aborts the call if it describes none."""
         try:
-            first = next(frames)
-        except Exception:  # grpc raises a bare Exception where the stream was cancelled
-            context.abort(_Code.CANCELLED, "the stream ended before it opened a job")
-            raise  # abort has raised
-        try:
-            frame = assembler.take(first)
-            if frame is None or not isinstance(frame.message, Open):
-                raise UserError("the first message on rank 0's stream has to open its job")
-            job = ParamsJob(frame.message)
+            job = ParamsJob(opening_of(told.get(OPENING, b"")))
             with self._lock:
                 if self._jobs.setdefault(name, job) is not job:
                     raise UserError(f"there is a job {name[0]!r} already")
         except (SaAtpError, ValueError, KeyError, TypeError) as error:
             context.abort(_Code.INVALID_ARGUMENT, f"job {name[0]!r}: {error}")
 
-    def _listen(self, job: ParamsJob, rank: int, frames: Iterator[bytes], assembler: Assembler, context: Any) -> None:
-        """Handles a worker's messages until its stream ends."""
+
+def _outgoing(waiting: Outbox, joined: threading.Event, context: Any) -> Iterator[bytes]:
+    """What goes out on a stream; aborts the call if its worker does not join in time."""
+    patience_s: float | None = ANNOUNCE_S
+    while True:
         try:
-            for data in frames:
-                try:
-                    frame = assembler.take(data)
-                except ValueError as error:
-                    job.fail(rank, f"it sent an invalid message: {error}")
-                    break
-                if frame is None:
-                    continue
-                if isinstance(frame.message, JoinTraining):
-                    self._doorway.remove(context)
-                job.receive(rank, frame)
-        except Exception as error:  # grpc raises a bare one where the stream was cancelled
-            if context.is_active():  # whatever the error is, the other workers have to be told
-                logging.getLogger(__name__).exception("rank %d", rank)
-                job.fail(rank, f"the server could not handle its message: {error!r}")
-        job.report_lost(rank, "its connection has ended")
-        job.disconnect(rank)
+            frame = waiting.get(timeout=patience_s)
+        except queue.Empty:
+            if not joined.is_set():
+                context.abort(_Code.CANCELLED, f"it has not joined for {ANNOUNCE_S:g} s")
+            patience_s = None
+            continue
+        if frame is None:
+            return
+        yield from frame
+
+
+def _listen(job: ParamsJob, rank: int, frames: Iterator[bytes], joined: threading.Event, context: Any) -> None:
+    """Handles a worker's messages until its stream ends."""
+    try:
+        for frame in assemble(frames, job.limit):
+            if isinstance(frame.message, JoinTraining):
+                joined.set()
+            job.receive(rank, frame)
+    except FrameError as error:
+        job.fail(rank, f"it sent an invalid message: {error}")
+    except Exception as error:  # grpc raises a bare one where the stream was cancelled
+        if context.is_active():  # whatever the error is, the other workers have to be told
+            logging.getLogger(__name__).exception("rank %d", rank)
+            job.fail(rank, f"the server could not handle its message: {error!r}")
+    job.report_lost(rank, "its connection has ended")
+    job.disconnect(rank)
 
 
 def _name_of(told: dict[str, str]) -> _Name:

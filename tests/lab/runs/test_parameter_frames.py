@@ -1,29 +1,21 @@
 """Frames of the stream to a server of parameters: round trip, and refusal of malformed ones."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sa_atp.lab.parameters import frames as parameter_frames
-from sa_atp.lab.parameters.frames import Assembler, ParamsFrame, pack
+from sa_atp.lab.parameters.frames import FrameError, assemble, pack
 from sa_atp.lab.parameters.rules.messages import SERVER, Gave, GoAhead, Push, Task, Transfer
 
 TASKS = (Task(3, 1, 0), Task(3, 1, 1))
 
 
-def taken(parts: Iterable[bytes]) -> list[ParamsFrame]:
-    """The frames in these gRPC messages."""
-    assembler = Assembler()
-    return [frame for part in parts if (frame := assembler.take(part)) is not None]
-
-
 def test_messages_with_payloads() -> None:
     values = np.arange(7, dtype=np.float32)
     samples = np.arange(5, dtype=np.uint8)
-    pushed, gave, moved = taken(
+    pushed, gave, moved = assemble(
         [
             *pack(SERVER, Push(clock=3, tasks=TASKS), values),
             *pack(2, Gave(order=1, tasks=())),
@@ -46,17 +38,16 @@ def test_long_payloads_are_split(values: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parameter_frames, "CHUNK", 16)
         parts = list(pack(SERVER, Push(clock=0, tasks=TASKS), payload))
-        [frame] = taken(parts)
+        [frame] = assemble(parts)
     assert len(parts) == max(1, -(-4 * values // 16))
     assert frame.payload.tobytes() == payload.tobytes()
 
 
 def test_a_piece_of_another_length_is_refused() -> None:
     first, second = pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros((1 << 18) + 2, np.float32))
-    assembler = Assembler()
-    assert assembler.take(first) is None
-    with pytest.raises(ValueError, match=r"^7 bytes of payload, expected 8$"):
-        assembler.take(second[:-1])
+    assert not list(assemble([first]))  # the stream has ended before the frame is whole
+    with pytest.raises(FrameError, match=r"^7 bytes of payload, expected 8$"):
+        list(assemble([first, second[:-1]]))
 
 
 @pytest.mark.parametrize(
@@ -70,11 +61,11 @@ def test_a_piece_of_another_length_is_refused() -> None:
     ],
 )
 def test_malformed_frames_are_refused(data: bytes) -> None:
-    with pytest.raises(ValueError, match=r"frame|message|float32"):
-        Assembler().take(data)
+    with pytest.raises(FrameError, match=r"frame|message|float32"):
+        list(assemble([data]))
 
 
 def test_a_payload_beyond_the_limit_is_refused_by_its_head() -> None:
     first = next(pack(SERVER, Push(clock=0, tasks=TASKS), np.zeros(1 << 20, np.float32)))
-    with pytest.raises(ValueError, match=r"^4194304 bytes of payload with a message Push, expected at most 12$"):
-        Assembler(lambda _: 12).take(first)
+    with pytest.raises(FrameError, match=r"^4194304 bytes of payload with a message Push, expected at most 12$"):
+        next(assemble([first], lambda _: 12))

@@ -16,7 +16,7 @@ import pytest
 from sa_atp.basics.arrays import Values
 from sa_atp.lab.parameters import service as parameter_service
 from sa_atp.lab.parameters.client import StreamHost
-from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, RANK, SERVICE
+from sa_atp.lab.parameters.frames import CHUNK, JOB, KEY, OPENING, RANK, SERVICE
 from sa_atp.lab.parameters.parameter_worker import ParameterError
 from sa_atp.lab.parameters.rules.messages import SERVER, JoinTraining, Open, Outgoing, Pull, Push, Task
 from sa_atp.lab.parameters.service import ParameterService
@@ -162,6 +162,7 @@ ARGUMENTS = [
 ]
 RANKS = [
     *((wrong, "INVALID_ARGUMENT", "a number, in its metadata") for wrong in ("", "-1", "1.0", "9" * 5000)),
+    ("0", "INVALID_ARGUMENT", "not a message that opens a job"),
     ("2", "FAILED_PRECONDITION", "rank 2: the job has 2 workers"),
     ("1", "FAILED_PRECONDITION", "rank 1 is connected already"),
 ]
@@ -223,6 +224,9 @@ def test_large_messages_of_strangers_take_no_memory(tmp_path: Path) -> None:
                 call = channel.stream_stream(f"/{SERVICE}/{name}")
                 with pytest.raises(grpc.RpcError):
                     list(call(iter([data]), metadata=((JOB, "job"), (KEY, "k"), (RANK, "0")), timeout=WAIT_S))
+        with grpc.insecure_channel(at) as channel:
+            call = channel.stream_stream(f"/{SERVICE}/Connect")(iter(()), metadata=((OPENING, bytes(4 << 20)),))
+            assert call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         # before 1.85 gRPC takes in a message that it refuses, one at a time
         most_mb = 40 if tuple(map(int, grpc.__version__.split(".")[:2])) >= (1, 85) else 100
         assert peak_mb(process.pid) - before < most_mb
@@ -261,7 +265,7 @@ def test_silent_streams_block_neither_workers_nor_shutdown(tmp_path: Path) -> No
                 here.step(0)
                 other.step(0)
                 threads = len(os.listdir(f"/proc/{process.pid}/task"))
-                assert threads < 2 * parameter_service.MOST_OPENING + 60
+                assert threads < 60
                 here.step(1)
                 other.step(1)
                 here.hears("Over")
@@ -276,11 +280,13 @@ def test_silent_streams_block_neither_workers_nor_shutdown(tmp_path: Path) -> No
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_streams_that_name_no_job_are_closed(service: ParameterService, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_streams_that_open_no_job_or_do_not_join_are_closed(
+    service: ParameterService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parameter_service, "ANNOUNCE_S", 0.5)
     leave = threading.Event()
     channel, call = half_open(address(service), 0, 1, leave)
-    assert call.code() is grpc.StatusCode.CANCELLED  # waits until it has ended
+    assert call.code() is grpc.StatusCode.INVALID_ARGUMENT  # waits until it has ended
     leave.set()
     channel.close()
     # nor does one stay that has a place in a job, and does not join

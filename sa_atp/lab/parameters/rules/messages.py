@@ -33,7 +33,7 @@ class ParamsMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type")
 
 
 class Open(ParamsMessage, frozen=True):
-    """Rank 0's first message: it opens a job."""
+    """The description of a job, with which rank 0 opens it."""
 
     policy: str
     plan: dict[str, object]
@@ -168,7 +168,7 @@ class CancelReply(ParamsMessage, frozen=True, tag="Cancelled"):
     """Whether the tasks are the owner's again."""
 
 
-ToServer = Open | JoinTraining | Pull | Push | TaskComputed | Gave | Arrived
+ToServer = JoinTraining | Pull | Push | TaskComputed | Gave | Arrived
 FromServer = GoAhead | Applied | Over | JobFailed | GiveUp
 AmongWorkers = Transfer | Report | DoThis | Begun | Cancel | CancelReply
 AnyMessage = ToServer | FromServer | AmongWorkers
@@ -195,5 +195,13 @@ class Outgoing(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 
 
-def encode(message: AnyMessage) -> bytes:
+def encode(message: AnyMessage | Open) -> bytes:
     return _encoder.encode(message)
+
+
+def opening_of(data: bytes) -> Open:
+    """Decodes the description of a job. Raises: ValueError."""
+    try:
+        return msgspec.msgpack.decode(data, type=Open)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ValueError(f"not a message that opens a job: {error}") from None

@@ -12,7 +12,6 @@ from sa_atp.lab.parameters.rules.messages import (
     JobFailed,
     JoinTraining,
     MessageRefused,
-    Open,
     Outgoing,
     Over,
     Pull,
@@ -119,7 +118,7 @@ class ParamsServer:
     def _take(self, rank: int, message: AnyMessage, values: Values | None, now_us: int) -> list[Outgoing]:
         """Raises: MessageRefused, TwiceError; the parameters are unchanged then."""
         name = type(message).__name__
-        if not isinstance(message, ToServer) or isinstance(message, Open):
+        if not isinstance(message, ToServer):
             raise MessageRefused(f"a message {name}, which workers do not send to the server")
         if isinstance(message, JoinTraining) == (rank in self._joined):
             raise MessageRefused(
