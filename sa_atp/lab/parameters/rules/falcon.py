@@ -120,8 +120,6 @@ class _Order:
     giver: int
     taker: int
     count: int
-    gave: bool = False
-    arrived: bool = False
 
 
 class FalconRules(SspRules):
@@ -130,10 +128,9 @@ class FalconRules(SspRules):
     def __init__(self, terms: Terms) -> None:
         super().__init__(terms)
         self._seen = _Projection(terms)
-        self._shares: dict[int, list[Tasks]] = {}  # by clock: each worker's tasks, until all workers have begun it
-        self._begun: dict[int, int] = {}  # by clock: workers that have begun it
-        self._orders: dict[int, _Order] = {}
-        self._giving: set[int] = set()  # workers that have not answered an order to give
+        self._shares: dict[int, dict[int, Tasks]] = {}  # by clock: the tasks of each worker that has not begun it
+        self._to_give: dict[int, _Order] = {}  # orders that the giver has not answered
+        self._to_arrive: dict[int, _Order] = {}  # those that the taker has not
         self._number = 0
         self.transfer_us: float | None = None
         """Time of a transfer, from order to arrival; None: none has been made."""
@@ -210,23 +207,21 @@ class FalconRules(SspRules):
             seen.remember()
             seen.at_a_time = self.parallelism()
             self._shares[clock] = self._deal(clock)
-            self._begun[clock] = 0
-            counts = np.array([len(share) for share in self._shares[clock]])
+            counts = np.array([len(share) for share in self._shares[clock].values()])
             seen.at_a_time = np.array([self._even_rounds(r, int(count)) for r, count in enumerate(counts)])
             for idle in np.flatnonzero(seen.left == 0):
                 # an idle worker begins at once: it asks for a clock now, or is about to
                 seen.begin(int(idle), now_us, int(counts[idle]))
             seen.left += counts
             seen.to_come += counts
-        mine = self._shares[clock][rank]
-        self._begun[clock] += 1
-        if self._begun[clock] == self.terms.world_size:
-            del self._shares[clock], self._begun[clock]
+        mine = self._shares[clock].pop(rank)
+        if not self._shares[clock]:
+            del self._shares[clock]
         seen.to_come[rank] -= len(mine)
         seen.begin(rank, now_us, len(mine))
         return mine
 
-    def _deal(self, clock: int) -> list[Tasks]:
+    def _deal(self, clock: int) -> dict[int, Tasks]:
         """Deals the tasks of a clock: to each worker from its own shard first, then from shards with a surplus."""
         counts = self.task_counts()
         size = self.terms.micro_batches
@@ -235,7 +230,7 @@ class FalconRules(SspRules):
         for rank, share in enumerate(shares):
             while len(share) < counts[rank]:
                 share.append(over.pop(0))
-        return [tuple(share) for share in shares]
+        return {rank: tuple(share) for rank, share in enumerate(shares)}
 
     # --- transfers --------------------------------------------------------------------------------------------------------
 
@@ -255,36 +250,26 @@ class FalconRules(SspRules):
         return self._balance(now_us)
 
     def _on_gave(self, rank: int, number: int, tasks: Tasks) -> None:
-        order = self._orders.get(number)
-        if order is None or order.giver != rank or order.gave or len(tasks) > order.count:
+        order = self._to_give.pop(number, None)
+        if order is None or order.giver != rank or len(tasks) > order.count:
             raise MessageRefused(f"it has given {len(tasks)} tasks away by order {number}, which it was not given")
-        order.gave = True
-        self._forget(number, order)
-        self._giving.discard(order.giver)
         self._seen.left[order.giver] -= len(tasks)
         self._seen.left[order.taker] += len(tasks) - order.count  # as many as ordered were counted as its own
         self.transferred += len(tasks)
         if not tasks:
-            self._orders.pop(number, None)
+            self._to_arrive.pop(number, None)
 
     def _on_arrived(self, rank: int, number: int) -> _Order:
-        order = self._orders.get(number)
-        if order is None or order.taker != rank or order.arrived:
+        order = self._to_arrive.pop(number, None)
+        if order is None or order.taker != rank:
             raise MessageRefused(f"it has received tasks by order {number}, which is not for it")
-        order.arrived = True
-        self._forget(number, order)
         return order
-
-    def _forget(self, number: int, order: _Order) -> None:
-        """Drops an order once both workers have answered it, in whichever order."""
-        if order.gave and order.arrived:
-            del self._orders[number]
 
     def _balance(self, now_us: int) -> list[Outgoing]:
         """At most one order: the last worker to finish, among those without an open order, gives to the first."""
         seen, done_us = self._seen, self._seen.done_us(now_us)
         free = done_us.copy()
-        free[list(self._giving)] = -1.0
+        free[[order.giver for order in self._to_give.values()]] = -1.0
         last, first = int(np.argmax(free)), int(np.argmin(done_us))
         if free[last] <= done_us[first] or not seen.task_us[first]:
             return []
@@ -305,8 +290,7 @@ class FalconRules(SspRules):
         if not count or done_us[last] - best_us <= seen.spread_us[last] + seen.spread_us[first]:
             return []
         self._number += 1
-        self._orders[self._number] = _Order(now_us, last, first, count)
-        self._giving.add(last)
+        self._to_give[self._number] = self._to_arrive[self._number] = _Order(now_us, last, first, count)
         if not seen.left[first]:
             seen.begin(first, now_us, count)
         seen.left[first] += count

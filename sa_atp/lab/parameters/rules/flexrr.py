@@ -10,7 +10,6 @@ not begun it.
 """
 
 import math
-from collections import deque
 
 from sa_atp.lab.parameters.rules.messages import (
     AnyMessage,
@@ -53,7 +52,7 @@ class Reassignment(WorkerRules):
         self._number = 0
         self._given: dict[int, tuple[int, Tasks]] = {}  # assignments that the helper has not begun
         self._cancelling: set[int] = set()
-        self._assigned: deque[tuple[int, int, Tasks]] = deque()  # to this worker: (owner, number, tasks)
+        self._assigned: dict[tuple[int, int], Tasks] = {}  # to this worker, by (owner, number), in order of arrival
         self._begun: set[tuple[int, int]] = set()  # (owner, number): assignments that it has begun
         self._void: set[tuple[int, int]] = set()  # (owner, number): cancelled before it came
 
@@ -97,9 +96,9 @@ class Reassignment(WorkerRules):
     def take(self) -> TakenTasks | None:
         if not self._assigned:
             return None
-        owner, number, tasks = self._assigned.popleft()
-        self._begun.add((owner, number))
-        return TakenTasks(tasks, (Outgoing(owner, Begun(number=number)),))
+        owner, number = first = next(iter(self._assigned))
+        self._begun.add(first)
+        return TakenTasks(self._assigned.pop(first), (Outgoing(owner, Begun(number=number)),))
 
     # --- messages ---------------------------------------------------------------------------------------------------------
 
@@ -122,7 +121,7 @@ class Reassignment(WorkerRules):
                 if (sender, number) in self._void:
                     self._void.discard((sender, number))
                 else:
-                    self._assigned.append((sender, number, tasks))
+                    self._assigned[sender, number] = tasks
             case Cancel(number=number):
                 return [Outgoing(sender, CancelReply(number=number, returned=self._withdraw(sender, number)))]
         return []
@@ -138,10 +137,8 @@ class Reassignment(WorkerRules):
 
     def _withdraw(self, owner: int, number: int) -> bool:
         """Drops an assignment. Returns: whether it had not been begun."""
-        for place, (who, which, _) in enumerate(self._assigned):
-            if (who, which) == (owner, number):
-                del self._assigned[place]
-                return True
+        if self._assigned.pop((owner, number), None) is not None:
+            return True
         if (owner, number) in self._begun:
             return False
         self._void.add((owner, number))  # the cancellation overtook the assignment

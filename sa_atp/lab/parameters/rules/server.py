@@ -205,7 +205,5 @@ class ParamsServer:
                 parallel = self.rules.parallel_of(rank)
                 go = GoAhead(clock=clock, version=self.store.version, tasks=tasks, parallel=parallel)
                 answers.append(Outgoing(rank, go, self.store.values.copy()))
-            else:
-                continue
-            del self._waiting[rank]
+                del self._waiting[rank]
         return answers
