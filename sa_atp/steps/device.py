@@ -9,14 +9,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from sa_atp.net.clock import now_us
 from sa_atp.steps.parallel import Curve, TaskTime
 
-Wait = Callable[[float], bool]
+T = TypeVar("T")
 
 
 class Cancelled(Exception):
@@ -49,7 +49,7 @@ class Device:
         """Cores of this machine that the emulation uses while the device computes; 0: no work yet, or no emulation."""
         return 1e6 * self._worked_s / self._emulated_us if self._emulated_us else 0.0
 
-    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+    def run(self, samples: int, work: Callable[[], T], stop: "Future[Any] | None" = None) -> T:
         """Does `work`, and takes as long as this device would for so many samples, or longer if the work takes longer.
 
         Pieces that follow at once make up for the excess, if they can.
@@ -99,7 +99,7 @@ class SharedDevice(Device):
         self._working = threading.Lock()
         self._before = threading.local()  # by thread: `ended`, where its last piece ended; `returned_us`, when
 
-    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+    def run(self, samples: int, work: Callable[[], T], stop: "Future[Any] | None" = None) -> T:
         with self._changed:
             began, took_us = self._time.begin(now_us()), self.microseconds(samples)
             if now_us() - getattr(self._before, "returned_us", 0) < QUEUE_US:
@@ -137,7 +137,7 @@ class CpuDevice(Device):
     After a piece of work, the thread computes on until it has used as much CPU time as the device would take.
     """
 
-    def run(self, samples: int, work: Callable[[], Any], stop: "Future[Any] | None" = None) -> Any:
+    def run(self, samples: int, work: Callable[[], T], stop: "Future[Any] | None" = None) -> T:
         end_s = time.thread_time() + self.microseconds(samples) / 1e6
         result = work()
         while time.thread_time() < end_s:

@@ -4,7 +4,7 @@ A step is a generator: it yields whatever takes time (`Compute`, `Wait`), or run
 the outcome. Everything else goes through `Host`, whose calls return at once.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -14,6 +14,7 @@ from sa_atp.net.helping import Helping
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.packets.control import Seated, Taken
+from sa_atp.steps.step_record import Activity, StepRecord
 
 
 class Workload(Protocol):
@@ -123,6 +124,27 @@ class Beside:
 
 Effect = Compute | Wait | Beside
 Steps = Generator[Effect, Any, Any]
+
+
+def computed(work: Compute, record: StepRecord, now_us: Callable[[], int], rank: int) -> Steps:
+    """Computes a micro-batch. Returns: its gradient; None: it was stopped. Args: rank: of the worker that does it."""
+    start_us = now_us()
+    outcome = yield work
+    kind = "compute" if work.shard == rank else "help"
+    label = f"shard {work.shard}, micro-batch {work.micro_batch}{'' if outcome else ', cancelled'}"
+    record.activities.append(Activity(kind, start_us, now_us(), label))
+    if outcome is None:
+        return None
+    gradient, loss = outcome
+    record.losses.append(loss)
+    return gradient
+
+
+def paused(pause_us: int, record: StepRecord, now_us: Callable[[], int], until: "Future[Any] | None" = None) -> Steps:
+    """Pauses, where an experiment wants it. Args: until: ends the pause once it is done."""
+    start_us = now_us()
+    yield Wait(until, pause_us)
+    record.activities.append(Activity("pause", start_us, now_us()))
 
 
 class StepRunner(Protocol):

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 import numpy as np
 
 from sa_atp.basics.arrays import Values
-from sa_atp.steps.effects import Compute, Steps, Wait, Workload
+from sa_atp.steps.effects import Compute, Steps, Wait, Workload, paused
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 
@@ -41,11 +41,9 @@ class PlainStepper:
         total = np.zeros(self._workload.values, np.float32)
         for m in range(self._micro_batches):
             pause_us = self._pause_us(step) if m == self._micro_batches // 2 else 0
-            start_us = self._now_us()
             if pause_us:
-                yield Wait(None, pause_us)
-                record.activities.append(Activity("pause", start_us, self._now_us()))
-                start_us = self._now_us()
+                yield from paused(pause_us, record, self._now_us)
+            start_us = self._now_us()
             gradient, loss = yield Compute(step, self._rank, m, None)
             record.activities.append(Activity("compute", start_us, self._now_us()))
             total += gradient

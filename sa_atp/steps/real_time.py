@@ -23,6 +23,7 @@ class CommunicatorHost(Asking):
     def __init__(self, comm: Communicator) -> None:
         self.membership = comm.membership
         self.helping = comm.helping
+        self.probe = comm.probe
         self._comm = comm
 
     def now_us(self) -> int:
@@ -33,9 +34,6 @@ class CommunicatorHost(Asking):
 
     def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
         self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
-
-    def probe(self, sum_: Sum) -> None:
-        self._comm.probe(sum_)
 
     def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
         return self._comm.ask(question, understand)
@@ -95,12 +93,7 @@ def _wait(effect: Wait) -> bool:
 
 def compute(effect: Compute, device: Device, workload: Workload) -> tuple[Values, float] | None:
     """Computes a micro-batch's gradient and loss, in the time that the device takes; None: it was stopped."""
-
-    def work() -> tuple[Values, float]:
-        return gradient_of(workload, effect)
-
     try:
-        found: tuple[Values, float] = device.run(samples_of(workload, effect), work, effect.stop)
+        return device.run(samples_of(workload, effect), lambda: gradient_of(workload, effect), effect.stop)
     except Cancelled:
         return None
-    return found

@@ -18,7 +18,7 @@ from sa_atp.net.promise import add_inline_callback, first_of
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.help.projection import LEAST_SENDING_US, LINKS, WRITTEN_AHEAD_US
 from sa_atp.protocol.help.rules import Rule
-from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload
+from sa_atp.steps.effects import Compute, Host, PendingSum, Steps, Wait, Workload, computed, paused
 from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
 
 WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch may have a fraction of a sample on average
@@ -193,9 +193,7 @@ class Stepper:
         empty = 0 if self.deal is None else self.deal.empty(self.rank)  # micro-batches without samples come first
         pause_us = self.pause_us(step)
         if pause_us and micro_batch == (empty + self.micro_batches) // 2:
-            start = self.host.now_us()
-            yield Wait(None, pause_us)
-            record.activities.append(Activity("pause", start, self.host.now_us()))
+            yield from paused(pause_us, record, self.host.now_us)
 
     def _bit(self, micro_batch: int) -> int:
         return self.host.membership.bit(self.rank, micro_batch)
@@ -274,27 +272,20 @@ class Stepper:
         samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
         if samples is not None and not samples:
             return self._note_computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
-        kind = "compute" if shard == self.rank else "help"
-        start = self.host.now_us()
-        label = f"shard {shard}, micro-batch {micro_batch}"
-        outcome = yield Compute(step, shard, micro_batch, stop, samples=samples)
-        end = self.host.now_us()
-        if outcome is None:
-            record.activities.append(Activity(kind, start, end, label + ", cancelled"))
+        gradient = yield from computed(
+            Compute(step, shard, micro_batch, stop, samples=samples), record, self.host.now_us, self.rank
+        )
+        if gradient is None:
             return None
-        gradient, loss = outcome
-        self._note_duration(self._scaled_us(end - start, shard, self.rank))
-        record.activities.append(Activity(kind, start, end, label))
-        record.losses.append(loss)
+        done = record.activities[-1]
+        self._note_duration(self._scaled_us(done.end_us - done.start_us, shard, self.rank))
         return self._note_computed(record, shard, micro_batch, gradient)
 
     def _note_computed(self, record: StepRecord, shard: int, micro_batch: int, gradient: Values) -> Values:
         record.computed.append((shard, micro_batch, gradient))
         record.pieces.append(Piece(record.step, shard, micro_batch, self.host.now_us()))
-        if shard == self.rank:
-            record.micro_batches += 1
-        else:
-            record.helped += 1
+        record.micro_batches += shard == self.rank
+        record.helped += shard != self.rank
         return gradient
 
     def _note_cut_off(self, work: Activity) -> None:

@@ -52,9 +52,6 @@ class StepRecord:
     computed: list[tuple[int, int, Values]] = field(default_factory=list)
     """(shard, micro-batch, gradient) of everything that it contributed; cleared when it has been checked."""
 
-    def seconds(self, *kinds: str) -> float:
-        return sum(a.end_us - a.start_us for a in self.activities if a.kind in kinds) / 1e6
-
 
 def account(record: StepRecord, contributed_us: int, sending: Sequence[tuple[int, int]]) -> None:
     """Names the rest of a step's time as sending or waiting, so that activities cover the step without a gap.

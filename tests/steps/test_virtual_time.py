@@ -53,7 +53,6 @@ def test_a_worker_that_cannot_stop_skips_steps_that_others_have_done(pipeline: P
         stoppable=lambda rank: rank != 3,
     )  # fmt: skip
     training = Training([pipeline], wanted).run()
-    computed = [record.step for record in training.records[3] if record.seconds("compute")]
     alone_us = 100 * wanted.micro_batch_us
-    assert len(computed) <= 3
+    assert sum(record.micro_batches for record in training.records[3]) <= 3
     assert training.records[3][-1].end_us - training.records[0][-1].end_us <= alone_us + wanted.micro_batch_us

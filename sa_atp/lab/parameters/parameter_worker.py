@@ -4,11 +4,10 @@ It is a generator of effects, as steps are (steps/step.py). `WorkerRules` decide
 sent; a `ParameterHost` carries them.
 """
 
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,9 +30,9 @@ from sa_atp.lab.parameters.rules.messages import (
 from sa_atp.lab.parameters.rules.worker_rules import WorkerRules
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.job.errors import TransportError
-from sa_atp.steps.effects import Beside, Compute, Steps, Wait
+from sa_atp.steps.effects import Beside, Compute, Steps, Wait, computed, paused
 from sa_atp.steps.parallel import NO_GAIN, Curve, TaskTime
-from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
+from sa_atp.steps.step_record import Piece, StepRecord, account
 
 ANSWER_US = 120_000_000  # how long to wait for the reply to a push, which depends on no other worker
 
@@ -144,12 +143,12 @@ class ParameterWorker:
                 reason=f"rank {sender}: a message {type(message).__name__}, which only the server sends"
             )
         match message:
+            case Over() | JobFailed() if self._over.done():
+                pass  # the job has ended for another reason before
             case Over():
-                with contextlib.suppress(InvalidStateError):  # the job has ended for another reason before
-                    self._over.set_result(None)
+                self._over.set_result(None)
             case JobFailed(reason=reason, not_finite=not_finite):
-                with contextlib.suppress(InvalidStateError):
-                    self._over.set_exception((DivergedError if not_finite else ParameterError)(reason))
+                self._over.set_exception((DivergedError if not_finite else ParameterError)(reason))
             case GoAhead() if values is not None:
                 self._go.set_result((message, values))
             case Applied():
@@ -201,7 +200,7 @@ class ParameterWorker:
         while not self._over.done():
             beside = _unfinished(beside)
             with self._lock:
-                news, task = self._news, self.rules.next()
+                news, task = self._news, self.rules.queue.next()
                 says = self.rules.settle() if task is None else []
                 is_settled = self.rules.is_settled
                 taken = self.rules.take() if task is None and is_settled and self.rules.gathers else None
@@ -218,11 +217,9 @@ class ParameterWorker:
                 yield Wait(first_of(news, self._over, *beside))
                 continue
             if pause_us and len(self._own_done) >= middle:
-                start_us, length_us, pause_us = self.host.now_us(), pause_us, 0
                 self._is_pausing = True
-                yield Wait(self._over, length_us)
-                self._is_pausing = False
-                record.activities.append(Activity("pause", start_us, self.host.now_us()))
+                yield from paused(pause_us, record, self.host.now_us, self._over)
+                self._is_pausing, pause_us = False, 0
                 beside = _unfinished(beside)
             for _ in range(min(self.rules.queue.blocked, self._parallel - 1 - len(beside))):
                 beside.append((yield Beside(self._compute_each(self._next_own, self._own_done, total, record))))
@@ -231,7 +228,7 @@ class ParameterWorker:
 
     def _next_own(self) -> Task | None:
         with self._lock:
-            return None if self._is_pausing else self.rules.next()
+            return None if self._is_pausing else self.rules.queue.next()
 
     def _others(self, tasks: Tasks, record: StepRecord) -> Steps:
         """Computes tasks of other workers, and pushes the update."""
@@ -245,12 +242,7 @@ class ParameterWorker:
         Returns: the tasks done; fewer if the job ends first.
         """
         done: list[Task] = []
-        left = deque(tasks)
-
-        def next_task() -> Task | None:
-            with self._lock:
-                return left.popleft() if left else None
-
+        next_task = partial(next, iter(tasks), None)  # each task once, whichever thread asks
         beside = []
         for _ in range(min(len(tasks), parallel) - 1):
             beside.append((yield Beside(self._compute_each(next_task, done, total, record))))
@@ -273,22 +265,15 @@ class ParameterWorker:
         A task counts as help if its shard is another worker's, whichever way the worker got it.
         """
         is_own = task.shard == self.host.rank
-        kind = "compute" if is_own else "help"
         with self._lock:
-            start_us = self.host.now_us()
-            began_us = self._task_time.begin(start_us)
-        outcome = yield Compute(task.clock, task.shard, task.micro_batch, self._over, self._weights)
-        label = f"shard {task.shard}, micro-batch {task.micro_batch}"
+            began_us = self._task_time.begin(self.host.now_us())
+        work = Compute(task.clock, task.shard, task.micro_batch, self._over, self._weights)
+        gradient = yield from computed(work, record, self.host.now_us, self.host.rank)
         with self._lock:
-            end_us = self.host.now_us()
-            alone_us = round(self._task_time.end(end_us) - began_us)
-            if outcome is None:
-                record.activities.append(Activity(kind, start_us, end_us, f"{label}, cancelled"))
+            alone_us = round(self._task_time.end(self.host.now_us()) - began_us)
+            if gradient is None:
                 return False
-            gradient, loss = outcome
             total += np.float32(self.host.world_size) * gradient
-            record.activities.append(Activity(kind, start_us, end_us, label))
-            record.losses.append(loss)
             record.micro_batches += is_own
             record.helped += not is_own
             says = self.rules.note_computed(task, alone_us)

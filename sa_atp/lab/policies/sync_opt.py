@@ -5,8 +5,7 @@ workers the gradients of the first N are summed. Here the switch sums them: a su
 computed its gradient asks the parameter server for one (protocol section 10.6).
 """
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +16,8 @@ from sa_atp.basics.tables import setting
 from sa_atp.lab.policies.policy import PlanTables, SwitchPolicy
 from sa_atp.net.promise import first_of
 from sa_atp.protocol.packets.control import Seated
-from sa_atp.steps.effects import Beside, Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload
-from sa_atp.steps.step_record import Activity, Piece, StepRecord, account
+from sa_atp.steps.effects import Beside, Compute, Host, PendingSum, StepRunner, Steps, Wait, Workload, computed, paused
+from sa_atp.steps.step_record import Piece, StepRecord, account
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,9 +67,7 @@ class BackupStepper:
             yield from self._compute(step, range(first), sum_, record, parts)
             if sum_.future.done():
                 return None
-            start = self._host.now_us()
-            yield Wait(None, pause_us)
-            record.activities.append(Activity("pause", start, self._host.now_us()))
+            yield from paused(pause_us, record, self._host.now_us)
         yield from self._compute(step, range(first, count), sum_, record, parts)
         return [parts[m] for m in range(count)] if len(parts) == count else None
 
@@ -78,7 +75,7 @@ class BackupStepper:
         self, step: int, pieces: range, sum_: PendingSum, record: StepRecord, parts: dict[int, Values]
     ) -> Steps:
         """Computes micro-batches, as many at a time as the worker may, unless the sum completes first."""
-        left = deque(pieces)
+        left = iter(pieces)
         beside = []
         for _ in range(min(self._parallel, len(pieces)) - 1):
             beside.append((yield Beside(self._compute_each(step, left, sum_, record, parts))))
@@ -88,23 +85,17 @@ class BackupStepper:
             each.result(timeout=0)
 
     def _compute_each(
-        self, step: int, left: deque[int], sum_: PendingSum, record: StepRecord, parts: dict[int, Values]
+        self, step: int, left: Iterator[int], sum_: PendingSum, record: StepRecord, parts: dict[int, Values]
     ) -> Steps:
-        """Computes one micro-batch after another, while there are any."""
-        while not sum_.future.done():
-            try:
-                m = left.popleft()
-            except IndexError:
+        """Computes one micro-batch after another, while there are any. Args: left: shared with other threads."""
+        for m in left:
+            if sum_.future.done():
                 return
-            start = self._host.now_us()
-            label = f"shard {self._rank}, micro-batch {m}"
-            outcome = yield Compute(step, self._rank, m, sum_.future)
-            if outcome is None:
-                record.activities.append(Activity("compute", start, self._host.now_us(), label + ", cancelled"))
+            gradient = yield from computed(
+                Compute(step, self._rank, m, sum_.future), record, self._host.now_us, self._rank
+            )
+            if gradient is None:
                 return
-            record.activities.append(Activity("compute", start, self._host.now_us(), label))
-            gradient, loss = outcome
-            record.losses.append(loss)
             record.pieces.append(Piece(step, self._rank, m, self._host.now_us()))
             parts[m] = gradient
 

@@ -98,22 +98,15 @@ class Groups:
 class Gradient:
     """A gradient that a worker computes, in one step or over several."""
 
-    step: int
-    """The step in which it was begun, which determines its samples."""
+    record: StepRecord
+    """Of the step in which it was begun, which determines its samples; the end of an activity under way is 0."""
     weights: Values
-    begun_us: int
     ready: "Future[Any]" = field(default_factory=Future)
     """Done when it is, or when the job is over."""
-    done_us: int = 0
-    parts: list[Values] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    pieces: list[Piece] = field(default_factory=list)
-    activities: list[Activity] = field(default_factory=list)
-    """The end of one that is under way is 0."""
 
     def during(self, start_us: int, end_us: int) -> Iterator[Activity]:
         """The parts of its activities that are within a step."""
-        for each in self.activities:
+        for each in self.record.activities:
             since, until = max(start_us, each.start_us), min(end_us, each.end_us or end_us)
             if since < until:
                 yield Activity(each.kind, since, until, each.label)
@@ -157,7 +150,7 @@ class GroupStepper:
         sum_ = SumPair(self._host.begin(self._workload.values), self._host.begin(values, "times"))
         mine = self._gradient
         if mine is None:
-            mine = self._gradient = Gradient(step, self._workload.snapshot(), record.start_us)
+            mine = self._gradient = Gradient(StepRecord(step, record.start_us), self._workload.snapshot())
             mine.ready = yield Beside(self._compute(mine))
         contributed_us = record.start_us
         if self._rank in self.groups.members:
@@ -170,7 +163,7 @@ class GroupStepper:
         self._workload.apply(sum_.future.result())
         self.groups.follow(self._measured(sum_.beside.future.result()))
         if step + 1 == self._steps:
-            record.dropped = 0 if self._gradient is None else len(mine.parts)
+            record.dropped = 0 if self._gradient is None else len(mine.record.computed)
             self._over.set_result(None)
         record.end_us = self._host.now_us()
         record.activities += mine.during(record.start_us, record.end_us)
@@ -179,31 +172,33 @@ class GroupStepper:
 
     def _compute(self, mine: Gradient) -> Steps:
         """Computes a gradient, unless the job is over first."""
-        pause_us = self._pause_us(mine.step)
+        step = mine.record.step
+        pause_us = self._pause_us(step)
         for m in range(self._map.micro_batches):
             if pause_us and m == self._map.micro_batches // 2:
                 pause = self._begin(mine, "pause")
                 yield Wait(self._over, pause_us)
                 pause.end_us = self._host.now_us()
             activity = self._begin(mine, "compute", f"shard {self._rank}, micro-batch {m}")
-            outcome = yield Compute(mine.step, self._rank, m, self._over, mine.weights)
+            outcome = yield Compute(step, self._rank, m, self._over, mine.weights)
             activity.end_us = self._host.now_us()
             if outcome is None:
                 return
             gradient, loss = outcome
-            mine.parts.append(gradient)
-            mine.losses.append(loss)
-            mine.pieces.append(Piece(mine.step, self._rank, m, activity.end_us))
-        mine.done_us = self._host.now_us()
+            mine.record.computed.append((self._rank, m, gradient))
+            mine.record.losses.append(loss)
+            mine.record.pieces.append(Piece(step, self._rank, m, activity.end_us))
+        mine.record.end_us = self._host.now_us()
 
     def _begin(self, mine: Gradient, kind: str, label: str = "") -> Activity:
         activity = Activity(kind, self._host.now_us(), 0, label)
-        mine.activities.append(activity)
+        mine.record.activities.append(activity)
         return activity
 
     def _contribute(self, sum_: SumPair, mine: Gradient, record: StepRecord) -> None:
         """Contributes the gradient; the first of the group also claims the bits of those that are left out, with zeros."""
-        parts = {self._rank: mine.parts}
+        done = mine.record
+        parts = {self._rank: [gradient for _, _, gradient in done.computed]}
         if self._rank == self.groups.members[0]:
             left_out = set(range(self._map.world_size)).difference(self.groups.members)
             parts |= {rank: [self._nothing] * self._map.micro_batches for rank in left_out}
@@ -211,14 +206,13 @@ class GroupStepper:
         numbers = np.zeros(NUMBERS * self._map.world_size, np.float32)
         assert self._origin_us is not None
         at = NUMBERS * self._rank
-        numbers[at : at + TOOK_DIGITS] = _digits(mine.done_us - mine.begun_us, TOOK_DIGITS)
-        numbers[at + TOOK_DIGITS : at + NUMBERS] = _digits(mine.done_us - self._origin_us, DONE_DIGITS)
+        numbers[at : at + TOOK_DIGITS] = _digits(done.end_us - done.start_us, TOOK_DIGITS)
+        numbers[at + TOOK_DIGITS : at + NUMBERS] = _digits(done.end_us - self._origin_us, DONE_DIGITS)
         self._host.contribute(sum_.beside, [numbers], bits, on_behalf=False)  # the small one first, or it would wait
         in_order = [part for rank in sorted(parts) for part in parts[rank]]
         self._host.contribute(sum_.gradient, in_order, bits, on_behalf=False)
-        record.computed += [(self._rank, m, gradient) for m, gradient in enumerate(mine.parts)]
-        record.micro_batches = len(mine.parts)
-        record.losses, record.pieces = mine.losses, mine.pieces
+        record.micro_batches = len(done.computed)
+        record.losses, record.pieces, record.computed = done.losses, done.pieces, done.computed
         self._gradient = None
 
     def _measured(self, numbers: Values) -> dict[int, Done]:
@@ -235,10 +229,7 @@ def _digits(us: int, count: int) -> list[int]:
 
 
 def _number(digits: list[int]) -> int:
-    found = 0
-    for digit in digits:
-        found = found * _BASE + digit
-    return found
+    return sum(digit << 16 * place for place, digit in enumerate(reversed(digits)))
 
 
 class XOfN(SwitchPolicy):

@@ -32,10 +32,6 @@ class WorkerRules:
         """Begins a clock with these tasks; those of the last one are done."""
         self.queue.begin(clock, tasks)
 
-    def next(self) -> Task | None:
-        """Removes and returns the next of its own tasks to begin; None: there is none."""
-        return self.queue.next()
-
     def note_computed(self, task: Task, took_us: int) -> list[Outgoing]:
         """Notes that a task, its own or another worker's, is computed. Returns: messages to send."""
         return []
