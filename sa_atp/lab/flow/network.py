@@ -127,16 +127,6 @@ class FlowNetwork:
         times += np.array(self.delay_us, np.float64)[links]
         return times
 
-    def share(self, link: int) -> float:
-        """Share of a link's rate in use now, 0 to 1."""
-        capacity = float(self._capacity[link])
-        if not capacity or not self._users[link]:
-            return 0.0
-        at = slice(0, self._entries)
-        on_it = self._entry_link[at] == link
-        used = (self._rate[self._entry_flow[at][on_it]] * self._entry_weight[at][on_it]).sum()
-        return float(used) / capacity
-
     def carried_bytes(self, link: int) -> float:
         """Bytes carried over a link by flows that have ended."""
         return float(self._carried[link])
@@ -181,15 +171,10 @@ class FlowNetwork:
         links = paths[used]
         return self._begin(owner, names, used.sum(1), links, np.ones(len(links)), sizes, float("inf"))
 
-    def stop(self, flow: Flow) -> float:
-        """Stops a flow; `finished` is not called. Returns: the bytes that it has not carried."""
-        if flow.is_over:
-            return 0.0
-        self._advance()
-        left = float(self._left[flow.index])
-        self._remove(np.array([flow.index]))
-        self._settle_soon()
-        return left
+    def stop(self, flow: Flow) -> None:
+        """Stops a flow; `finished` is not called."""
+        if not flow.is_over:
+            self.stop_many(np.array([flow.index]))
 
     def stop_many(self, places: Ints) -> None:
         """Stops flows that have not ended."""
@@ -198,16 +183,9 @@ class FlowNetwork:
             self._remove(places)
             self._settle_soon()
 
-    def left(self, flow: Flow) -> float:
-        """Bytes that a flow has not carried yet."""
-        if flow.is_over:
-            return 0.0
-        gone = float(self._rate[flow.index]) * (self.clock.now_us - self._at_us)
-        return max(0.0, float(self._left[flow.index]) - gone)
-
     def carried(self, flow: Flow) -> float:
         """Bytes that a flow has carried so far."""
-        return flow.carried if flow.is_over else float(self._size[flow.index]) - self.left(flow)
+        return flow.carried if flow.is_over else self.carried_at(flow.index)
 
     def carried_at(self, place: int) -> float:
         """Bytes that the flow at a place has carried so far."""

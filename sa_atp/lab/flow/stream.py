@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +61,11 @@ class FlowStream:
         return [] if self.number == NOWHERE else self.streams.sending(self.number)
 
 
+def _column(name: str) -> Any:
+    """A property: a view of one field of all streams."""
+    return property(lambda streams: streams._rows[name][: len(streams.each)])
+
+
 class Streams:
     """The streams of one sum, in the order in which they were added."""
 
@@ -97,41 +103,15 @@ class Streams:
 
     # views: writes to them change the rows
 
-    @property
-    def rank(self) -> Ints:
-        return self._rows["rank"][: len(self.each)]
-
-    @property
-    def past_leaf(self) -> Flags:
-        return self._rows["past_leaf"][: len(self.each)]
-
-    @property
-    def names_bits(self) -> Flags:
-        return self._rows["names_bits"][: len(self.each)]
-
-    @property
-    def end(self) -> Floats:
-        return self._rows["end"][: len(self.each)]
-
-    @property
-    def state(self) -> States:
-        return self._rows["state"][: len(self.each)]
-
-    @property
-    def sent(self) -> Floats:
-        return self._rows["sent"][: len(self.each)]
-
-    @property
-    def until(self) -> Floats:
-        return self._rows["until"][: len(self.each)]
-
-    @property
-    def place(self) -> Ints:
-        return self._rows["place"][: len(self.each)]
-
-    @property
-    def moves_since_us(self) -> Ints:
-        return self._rows["moves_since_us"][: len(self.each)]
+    rank: Ints = _column("rank")
+    past_leaf: Flags = _column("past_leaf")
+    names_bits: Flags = _column("names_bits")
+    end: Floats = _column("end")
+    state: States = _column("state")
+    sent: Floats = _column("sent")
+    until: Floats = _column("until")
+    place: Ints = _column("place")
+    moves_since_us: Ints = _column("moves_since_us")
 
     # --- contributions --------------------------------------------------------------------------------------------------
 

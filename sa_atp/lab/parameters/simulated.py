@@ -92,7 +92,7 @@ class _ParameterSimulation(FabricRun):
         device = make_device(self.plan)
 
         def duration_us(_: Compute) -> int:
-            self.contention.begin(rank, worker.clock)
+            self.begin(rank, worker.clock)
             device.slowdown = self.pattern.slowdown_of(worker.clock, rank)
             return int(device.microseconds(self.workload.micro_batch_size))
 

@@ -21,48 +21,6 @@ from sa_atp.lab.simulator.world import worker_ip
 from sa_atp.steps.effects import Compute, StepRunner, Steps, Workload, samples_of
 from sa_atp.steps.step_record import StepRecord
 
-Change = Callable[[int, float], None]
-"""Called with (rank, share): sets the rate of the rank's link to a share of the plan's, both ways."""
-
-
-class Contention:
-    """Spells of contention as events. They change rates in steps that have stragglers; without contention, never."""
-
-    def __init__(self, plan: Plan, clock: Clock, change: Change) -> None:
-        self._clock = clock
-        self._change = change
-        self._pattern = straggler_pattern(plan)
-        contention = link_contention(plan)
-        workers = contention.workers if contention is not None else ()
-        self._is_on = dict.fromkeys(workers, self._pattern.is_on(0))
-        self._shares = dict.fromkeys(workers, 1.0)
-        for rank in workers:
-            assert contention is not None
-            self._next(rank, contention.spells(rank))
-
-    def begin(self, rank: int, step: int) -> None:
-        """Notes that a worker begins a step."""
-        if rank in self._is_on and self._is_on[rank] != self._pattern.is_on(step):
-            self._is_on[rank] = not self._is_on[rank]
-            self._apply(rank)
-
-    def _next(self, rank: int, spells: Iterator[tuple[int, int, float]]) -> None:
-        start_us, end_us, share = next(spells)
-
-        def end() -> None:
-            self._set(rank, 1.0)
-            self._next(rank, spells)
-
-        self._clock.at(start_us, lambda: self._set(rank, share))
-        self._clock.at(end_us, end)
-
-    def _set(self, rank: int, share: float) -> None:
-        self._shares[rank] = share
-        self._apply(rank)
-
-    def _apply(self, rank: int) -> None:
-        self._change(rank, self._shares[rank] if self._is_on[rank] else 1.0)
-
 
 class VirtualRun(ABC):
     """One repetition of a policy."""
@@ -73,7 +31,13 @@ class VirtualRun(ABC):
         self.clock = clock
         self.progress = progress
         self.pattern = straggler_pattern(plan)
-        self.contention = Contention(plan, clock, self.contend)
+        contention = link_contention(plan)
+        workers = contention.workers if contention is not None else ()
+        self._contended = dict.fromkeys(workers, self.pattern.is_on(0))  # whether spells of contention count now
+        self._shares = dict.fromkeys(workers, 1.0)  # of a link's rate, by the present spell
+        for rank in workers:
+            assert contention is not None
+            self._next_spell(rank, contention.spells(rank))
         self.left = plan.topology.workers
         """Workers that have not ended."""
         self.error: SaAtpError | None = None
@@ -84,8 +48,29 @@ class VirtualRun(ABC):
         """Sets the rate of a worker's link to a share of the plan's, both ways."""
 
     def begin(self, rank: int, step: int) -> None:
-        """Gives a worker's link the rate that it has in a step, after the first one."""
-        self.contention.begin(rank, step)
+        """Gives a worker's link the rate that it has in a step, after the first one.
+
+        Without stragglers in the step there is no contention either.
+        """
+        if rank in self._contended and self._contended[rank] != self.pattern.is_on(step):
+            self._contended[rank] = not self._contended[rank]
+            self._set_share(rank)
+
+    def _next_spell(self, rank: int, spells: Iterator[tuple[int, int, float]]) -> None:
+        start_us, end_us, share = next(spells)
+
+        def end() -> None:
+            self._set_share(rank, 1.0)
+            self._next_spell(rank, spells)
+
+        self.clock.at(start_us, lambda: self._set_share(rank, share))
+        self.clock.at(end_us, end)
+
+    def _set_share(self, rank: int, share: float | None = None) -> None:
+        """Sets a link's rate. Args: share: of a spell that begins or ends; None: as it is."""
+        if share is not None:
+            self._shares[rank] = share
+        self.contend(rank, self._shares[rank] if self._contended[rank] else 1.0)
 
     def start(
         self,

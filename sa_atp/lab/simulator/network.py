@@ -19,12 +19,8 @@ class Clock:
     def __init__(self) -> None:
         self.now_us = 0
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
-        self._count = 0
-
-    @property
-    def scheduled(self) -> int:
+        self.scheduled = 0
         """Number of callbacks scheduled so far, those that have run included."""
-        return self._count
 
     @property
     def waiting(self) -> int:
@@ -32,8 +28,8 @@ class Clock:
         return len(self._heap)
 
     def at(self, when_us: int, action: Callable[[], None]) -> None:
-        self._count += 1
-        heapq.heappush(self._heap, (max(when_us, self.now_us), self._count, action))
+        self.scheduled += 1
+        heapq.heappush(self._heap, (max(when_us, self.now_us), self.scheduled, action))
 
     def run(self, until: Callable[[], bool], limit_us: int) -> bool:
         """Runs until the condition holds. Returns: False if the limit is reached or no event is left before it holds."""
@@ -90,30 +86,22 @@ class Link:
     """False: new frames are lost; frames in flight arrive."""
     watch: Watch | None = None
     """Called with each frame and its fate: "sent", "lost", "overflowed" or "damaged"."""
+    queued: int = 0
+    """Packets in the queue or being sent."""
+    queued_bytes: int = 0
     _wire_free_us: float = 0.0
     _last_arrival_us: int = 0
     _urgent: deque[bytes] = field(default_factory=deque)
     _others: deque[bytes] = field(default_factory=deque)
-    _queued: int = 0
-    _queued_bytes: int = 0
-
-    @property
-    def queued_bytes(self) -> int:
-        return self._queued_bytes
-
-    @property
-    def queued(self) -> int:
-        """Packets in the queue or being sent."""
-        return self._queued
 
     def send(self, frame: bytes) -> None:
         s = self.settings
-        if self._queued >= s.queue_packets:
+        if self.queued >= s.queue_packets:
             self._tell("overflowed", frame)
             return
-        is_free = self._queued == 0
-        self._queued += 1
-        self._queued_bytes += len(frame)
+        is_free = self.queued == 0
+        self.queued += 1
+        self.queued_bytes += len(frame)
         (self._urgent if is_urgent(frame) else self._others).append(frame)
         if is_free:
             self._next()
@@ -128,9 +116,9 @@ class Link:
     def _sent(self, frame: bytes) -> None:
         """The last bit has left: draws the frame's faults, and schedules its arrival."""
         s, rng = self.settings, self.rng
-        self._queued -= 1
-        self._queued_bytes -= len(frame)
-        if self._queued:
+        self.queued -= 1
+        self.queued_bytes -= len(frame)
+        if self.queued:
             self._next()
         if not self.up or (s.loss and rng.random() < s.loss):
             self._lose(frame)
