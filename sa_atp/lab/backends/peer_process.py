@@ -1,6 +1,5 @@
 """A worker's run under a policy whose sums are a library's, or another protocol's on a switch."""
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
@@ -17,7 +16,6 @@ from sa_atp.net.clock import now_us
 from sa_atp.protocol.rank.events import WorkerStats
 from sa_atp.steps.fingerprint import of_floats
 from sa_atp.steps.plain_step import PlainStepper
-from sa_atp.steps.real_time import run_step
 
 
 @contextmanager
@@ -43,7 +41,7 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
     pattern = tasks.straggler_pattern(plan)
     workload = tasks.make_workload(plan, int(task["repetition"]))
     device = tasks.make_device(plan)
-    records, sums, snapshots = [], [], []
+    sums: list[tuple[int, int]] = []
     workload.gradient(0, rank, 0)
     counted = WorkerStats()
     with _summing({**task, "world_size": plan.topology.workers}, policy, rank, counted) as all_reduce:
@@ -61,15 +59,9 @@ def train(task: dict[str, Any]) -> dict[str, Any]:
             now_us=now_us,
             pause_us=lambda step: pattern.pause_us_of(step, rank),
         )
-        for step in range(plan.run.steps):
-            slowdown = pattern.slowdown_of(step, rank)
-            device.slowdown = tasks.device_slowdown(plan, pattern, step, rank)
-            record, total = run_step(stepper, device, workload, step)
-            sums.append((step, of_floats(total)))
-            records.append(tasks.describe_step(record, slowdown))
-            if rank == 0:
-                snapshots.append((step, workload.snapshot()))
-                print(json.dumps({"step": step + 1}), flush=True)
+        records, snapshots = tasks.run_steps(
+            plan, rank, device, stepper, workload, lambda record, total: sums.append((record.step, of_floats(total)))
+        )
     return {
         "rank": rank,
         "records": records,

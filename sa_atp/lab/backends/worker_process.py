@@ -16,33 +16,28 @@ from typing import Any
 import numpy as np
 from msgspec.structs import asdict
 
-from sa_atp.basics.arrays import Exponents, Integers, Values
+from sa_atp.basics.arrays import Exponents, Integers
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab import policies
 from sa_atp.lab.backends import gloo, peer_process
 from sa_atp.lab.parameters import client as parameter_client
-from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.runs.tasks import (
-    JobWorkload,
-    describe_step,
-    device_slowdown,
     evaluate,
     host_of,
     make_shared_device,
     make_workload,
     plan_of,
+    run_steps,
     straggler_pattern,
 )
 from sa_atp.net.communicator import Communicator
 from sa_atp.net.connecting import connect
 from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.loop.compiled import connection_kernels, pair_kernels, socket_kernels
-from sa_atp.steps.device import Device
 from sa_atp.steps.fingerprint import Fingerprint
 from sa_atp.steps.pairing import travelled
-from sa_atp.steps.real_time import CommunicatorHost, run_step
+from sa_atp.steps.real_time import CommunicatorHost
 from sa_atp.steps.step_record import StepRecord
-from sa_atp.steps.stragglers import StragglerPattern
 
 JOIN_S = 30.0
 
@@ -117,8 +112,14 @@ def train_by_sums(task: dict[str, Any]) -> dict[str, Any]:
         host = host_of(plan, CommunicatorHost(comm), int(task["repetition"]))
         stepper = policy.stepper(host, workload, plan, pause_us=lambda step: pattern.pause_us_of(step, rank))
         _meet(comm)
+
+        def took(record: StepRecord, sum_: Any) -> None:
+            if sum_.finished is not None:
+                record.computed = travelled(sum_, record.computed)
+                checker.add(record, *sum_.finished.integers())
+
         try:
-            records, snapshots = _steps(plan, rank, pattern, device, stepper, checker, workload)
+            records, snapshots = run_steps(plan, rank, device, stepper, workload, took)
         except SaAtpError:
             print(comm.describe(), file=sys.stderr, flush=True)
             raise
@@ -145,31 +146,6 @@ def _meet(comm: Communicator) -> None:
     if bits := member.map.bits_of_seat(member.rank) & member.fan_in:
         comm.contribute(sum_, [np.zeros(1, np.float32)], bits)
     sum_.future.result()
-
-
-def _steps(
-    plan: Plan,
-    rank: int,
-    pattern: StragglerPattern,
-    device: Device,
-    stepper: policies.StepRunner,
-    checker: Checker,
-    workload: JobWorkload,
-) -> tuple[list[dict[str, Any]], list[tuple[int, Values]]]:
-    records: list[dict[str, Any]] = []
-    snapshots: list[tuple[int, Values]] = []
-    for step in range(plan.run.steps):
-        slowdown = pattern.slowdown_of(step, rank)
-        device.slowdown = device_slowdown(plan, pattern, step, rank)
-        record, sum_ = run_step(stepper, device, workload, step)
-        if sum_.finished is not None:
-            record.computed = travelled(sum_, record.computed)
-            checker.add(record, *sum_.finished.integers())
-        if rank == 0:
-            snapshots.append((step, workload.snapshot()))
-            print(json.dumps({"step": step + 1}), flush=True)
-        records.append(describe_step(record, slowdown))
-    return records, snapshots
 
 
 FAMILIES: Mapping[policies.Family, Callable[[dict[str, Any]], dict[str, Any]]] = {

@@ -77,13 +77,10 @@ class ParamsJob:
             return self._send(says)
 
     def disconnect(self, rank: int) -> None:
-        """Ends a rank's stream, after the frames that wait for it."""
+        """Ends a rank's stream, after the frames that wait for it; if the job is not over, it fails."""
         with self._lock:
+            self._send(self._server.remove_worker(rank, "its connection has ended"))
             self._streams[rank].put(None)
-
-    def report_lost(self, rank: int, reason: str) -> None:
-        with self._lock:
-            self._send(self._server.remove_worker(rank, reason))
 
     def fail(self, rank: int, reason: str) -> None:
         """Ends the job and tells all workers, this rank included, why."""

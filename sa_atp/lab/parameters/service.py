@@ -167,7 +167,6 @@ def _listen(job: ParamsJob, rank: int, frames: Iterator[bytes], joined: threadin
         if context.is_active():  # whatever the error is, the other workers have to be told
             logging.getLogger(__name__).exception("rank %d", rank)
             job.fail(rank, f"the server could not handle its message: {error!r}")
-    job.report_lost(rank, "its connection has ended")
     job.disconnect(rank)
 
 

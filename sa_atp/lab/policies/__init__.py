@@ -146,15 +146,10 @@ def register(policy: Policy | type[Policy]) -> Policy:
     Raises: UserError: it is not complete, or a policy of the project has its name or its colour.
     """
     made = _instance(policy)
-    before, source = _known().get(made.name), _sources.get(made.name)
-    if source is not None:
-        forget(made.name)
+    _known()  # its own name may be among those that are not loaded
     try:
-        _add(made)
+        _add(made, replaces=made.name in _sources)
     except ValueError as error:
-        if before is not None and source is not None:
-            _add(before)
-            _keep(made.name, source)
         raise UserError(str(error)) from None
     _keep(made.name, _source(made))
     return made
@@ -254,15 +249,15 @@ def _from_file(path: Path) -> ModuleType:
 # --- loading ----------------------------------------------------------------------------------------------------------
 
 
-def _add(policy: Policy) -> None:
-    """Adds a policy. Raises: ValueError: another policy has its name or its colour."""
-    if policy.name in _policies:
+def _add(policy: Policy, *, replaces: bool = False) -> None:
+    """Adds a policy. Args: replaces: the one of the same name. Raises: ValueError: another has its name or its colour."""
+    others = [p for p in _policies.values() if not (replaces and p.name == policy.name)]
+    if policy.name in (p.name for p in others):
         raise ValueError(f"the policy {policy.name!r} has the name of another one")
-    same = [p.name for p in _policies.values() if p.colour == policy.colour]
+    same = [p.name for p in others if p.colour == policy.colour]
     if same:
         raise ValueError(f"the policy {policy.name!r} has the colour of {join(same)}, {policy.colour}")
-    _policies[policy.name] = policy
-    ordered = sorted(_policies.values(), key=lambda p: (p.place, p.name))
+    ordered = sorted([*others, policy], key=lambda p: (p.place, p.name))
     _policies.clear()
     _policies.update((p.name, p) for p in ordered)
 

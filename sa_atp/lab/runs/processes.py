@@ -17,8 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, Literal, Self
+from typing import IO, Any, Literal
 
 from sa_atp.basics.errors import SaAtpError, shortage
 from sa_atp.basics.terminal import say
@@ -321,14 +320,15 @@ class Process:
         return "ends with:\n" + ("\n".join(f"    {line}" for line in lines) or "    (nothing)")
 
 
-class Group:
-    """Processes that end together, at the end of a with block."""
+class Group(contextlib.ExitStack):
+    """Processes that end together, the last one first, at the end of a with block."""
 
     def __init__(self, tell: Callable[[str], None] | None = None, *, together: bool = False) -> None:
         """Args:
         tell: called with a notice while we wait for an answer.
         together: whether all are needed: waiting for one fails if another one has ended.
         """
+        super().__init__()
         self._processes: list[Process] = []
         self.waiting = None if tell is None else Waiting(tell)
         self._needed: list[Process] = []
@@ -348,6 +348,7 @@ class Group:
     def add(self, process: Process) -> Process:
         """Adds a running process to the group."""
         self._processes.append(process)
+        self.callback(process.end)
         process.siblings = self._processes
         if self._together:
             self.need(process)
@@ -357,15 +358,6 @@ class Group:
     def need(self, process: Process) -> None:
         """Makes waiting for any process of the group fail once this process has ended."""
         self._needed.append(process)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for process in reversed(self._processes):
-            process.end()
 
 
 def stat_of(pid: int) -> list[str]:

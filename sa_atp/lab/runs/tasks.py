@@ -1,6 +1,8 @@
 """Interprets a worker's task (plan, workload, device, stragglers), and describes its steps as data."""
 
+import json
 import math
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,8 +12,9 @@ from sa_atp.lab.plans.plan import Plan
 from sa_atp.lab.plans.plan_files import parse_tables
 from sa_atp.net.loop.compiled import pair_kernels
 from sa_atp.steps.device import CpuDevice, Device, SharedDevice
-from sa_atp.steps.effects import DealtWorkload, Host
+from sa_atp.steps.effects import DealtWorkload, Host, StepRunner
 from sa_atp.steps.pairing import PairingHost, WholeHost
+from sa_atp.steps.real_time import run_step
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.stragglers import LinkContention, StragglerPattern
 from sa_atp.steps.workloads.comm_models import CommModel
@@ -81,6 +84,32 @@ def straggler_pattern(plan: Plan) -> StragglerPattern:
 def device_slowdown(plan: Plan, pattern: StragglerPattern, step: int, rank: int) -> float:
     """The emulated slowdown of a device: if a real cause slows workers down, only its relative speed."""
     return pattern.slowdown_of(step, rank) if plan.straggler.by == "device" else 1.0 / pattern.speed_of(rank)
+
+
+def run_steps(
+    plan: Plan,
+    rank: int,
+    device: Device,
+    stepper: StepRunner,
+    workload: JobWorkload,
+    took: Callable[[StepRecord, Any], None],
+) -> tuple[list[dict[str, Any]], list[tuple[int, Values]]]:
+    """Runs a worker's steps in real time. Args: took: is given each step's record, and its sum.
+
+    Returns: the steps as data, and rank 0's weights after each. Raises: TransportError.
+    """
+    pattern = straggler_pattern(plan)
+    records: list[dict[str, Any]] = []
+    snapshots: list[tuple[int, Values]] = []
+    for step in range(plan.run.steps):
+        device.slowdown = device_slowdown(plan, pattern, step, rank)
+        record, sum_ = run_step(stepper, device, workload, step)
+        took(record, sum_)
+        if rank == 0:
+            snapshots.append((step, workload.snapshot()))
+            print(json.dumps({"step": step + 1}), flush=True)
+        records.append(describe_step(record, pattern.slowdown_of(step, rank)))
+    return records, snapshots
 
 
 def link_contention(plan: Plan) -> LinkContention | None:
