@@ -44,9 +44,9 @@ def run(options: argparse.Namespace) -> int:
 
         def on_progress(result: "SoakResult") -> None:
             nonlocal failed
-            for failure in result.total.failures[failed:]:
+            for failure in result.failures[failed:]:
                 progress.say(f"seed {failure.seed} failed: {failure.what}: {failure.detail.partition(NEW_LINE)[0]}")
-            failed = len(result.total.failures)
+            failed = len(result.failures)
             progress.steps(result.seeds, options.seeds, "seeds")
 
         result = soak.soak(
@@ -80,7 +80,7 @@ def _list(options: argparse.Namespace) -> int:
 
 def _print(result: "SoakResult") -> None:
     numbers = result.as_dict()
-    for failure in result.total.failures:
+    for failure in result.failures:
         _print_failure(failure)
     memory = numbers["memory_mb"]
     print(
@@ -92,8 +92,8 @@ def _print(result: "SoakResult") -> None:
     print(f"memory of a process: {memory['last']:.0f} MB{grown}")
     for problem in result.problems:
         print(f"FAILED: {problem}")
-    if result.total.failures:
-        print(f"FAILED: {plural(len(result.total.failures), 'world')}")
+    if result.failures:
+        print(f"FAILED: {plural(len(result.failures), 'world')}")
     elif not result.problems:
         print("nothing failed")
 

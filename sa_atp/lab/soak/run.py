@@ -6,10 +6,11 @@ import resource
 import signal
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -60,59 +61,35 @@ class SoakFailure:
 
 
 @dataclass(slots=True)
-class Lot:
-    """The outcome of a lot: some worlds with consecutive seeds."""
-
-    first: int
-    seeds: int
-    sums: int = 0
-    packets: int = 0
-    events: int = 0
-    ranks: int = 0
-    done: int = 0
-    errors: int = 0
-    virtual_us: int = 0
-    failures: list[SoakFailure] = field(default_factory=list)
-    longest: list[tuple[int, int]] = field(default_factory=list)
-    """(microseconds without progress, seed), the longest first."""
-    process: int = 0
-    memory_mb: float = 0.0
-    """Memory of the process after the lot."""
-    alive: int = 0
-    """Worlds of the lot that are still in memory."""
-
-    def add(self, seed: int, outcome: Outcome) -> None:
-        self.sums += outcome.sums
-        self.packets += outcome.packets
-        self.events += outcome.events
-        self.ranks += outcome.ranks
-        self.done += outcome.done
-        self.errors += outcome.errors
-        self.virtual_us += outcome.virtual_us
-        self.longest = sorted([*self.longest, (outcome.longest_us, seed)], reverse=True)[:SLOWEST]
-
-
-@dataclass(slots=True)
 class SoakResult:
-    """The outcome of a whole run."""
+    """The outcome of worlds with consecutive seeds: of a lot that one process runs, or of a whole run."""
 
     first: int
     seeds: int = 0
     elapsed_s: float = 0.0
-    total: Lot = field(default_factory=lambda: Lot(0, 0))
+    counts: Counter[str] = field(default_factory=Counter)
+    """The numbers of all outcomes together, by their names in `Outcome`."""
+    failures: list[SoakFailure] = field(default_factory=list)
+    longest: list[tuple[int, int]] = field(default_factory=list)
+    """(microseconds without progress, seed), the longest first."""
     memory_mb: dict[int, list[float]] = field(default_factory=dict)
     """Megabytes that each process had after each lot of worlds, by the number of the process."""
     worlds_alive: int = 0
+    """Worlds that are still in memory after their lot."""
 
-    def take(self, lot: Lot) -> None:
-        total = self.total
-        for name in ("sums", "packets", "events", "ranks", "done", "errors", "virtual_us"):
-            setattr(total, name, getattr(total, name) + getattr(lot, name))
-        total.failures += lot.failures
-        total.longest = sorted([*total.longest, *lot.longest], reverse=True)[:SLOWEST]
+    def add(self, seed: int, outcome: Outcome) -> None:
+        counts = asdict(outcome)
+        self.longest = sorted([*self.longest, (counts.pop("longest_us"), seed)], reverse=True)[:SLOWEST]
+        self.counts.update(counts)
+
+    def take(self, lot: "SoakResult") -> None:
         self.seeds += lot.seeds
-        self.memory_mb.setdefault(lot.process, []).append(lot.memory_mb)
-        self.worlds_alive = max(self.worlds_alive, lot.alive)
+        self.counts.update(lot.counts)
+        self.failures += lot.failures
+        self.longest = sorted([*self.longest, *lot.longest], reverse=True)[:SLOWEST]
+        for process, memory_mb in lot.memory_mb.items():
+            self.memory_mb.setdefault(process, []).extend(memory_mb)
+        self.worlds_alive = max(self.worlds_alive, lot.worlds_alive)
 
     @property
     def growth_mb(self) -> float | None:
@@ -132,27 +109,23 @@ class SoakResult:
 
     @property
     def is_bad(self) -> bool:
-        return bool(self.total.failures or self.problems)
+        return bool(self.failures or self.problems)
 
     def as_dict(self) -> dict[str, Any]:
         """The result as JSON-able data."""
-        total = self.total
-        ends = [mb[-1] for mb in self.memory_mb.values()]
+        counts = self.counts
         return {
             "first": self.first,
             "seeds": self.seeds,
             "elapsed_s": round(self.elapsed_s, 1),
-            "virtual_s": round(total.virtual_us / 1e6, 1),
-            "sums": total.sums,
-            "packets": total.packets,
-            "events": total.events,
-            "ranks": total.ranks,
-            "ranks_done": total.done,
-            "errors": total.errors,
-            "longest": [{"seed": seed, "without_progress_s": round(us / 1e6, 3)} for us, seed in total.longest],
+            "virtual_s": round(counts["virtual_us"] / 1e6, 1),
+            **{name: counts[name] for name in ("sums", "packets", "events", "ranks")},
+            "ranks_done": counts["done"],
+            "errors": counts["errors"],
+            "longest": [{"seed": seed, "without_progress_s": round(us / 1e6, 3)} for us, seed in self.longest],
             "memory_mb": {
                 "first": round(max((mb[0] for mb in self.memory_mb.values()), default=0.0), 1),
-                "last": round(max(ends, default=0.0), 1),
+                "last": round(max((mb[-1] for mb in self.memory_mb.values()), default=0.0), 1),
                 "growth": None if self.growth_mb is None else round(self.growth_mb, 1),
             },
             "problems": self.problems,
@@ -167,7 +140,7 @@ class SoakResult:
                     "words": each.scene,
                     "transcript": each.transcript,
                 }
-                for each in sorted(total.failures, key=lambda failure: failure.seed)
+                for each in sorted(self.failures, key=lambda failure: failure.seed)
             ],
         }
 
@@ -211,12 +184,12 @@ def soak(
         result.take(lot)
         result.elapsed_s = time.monotonic() - began
         on_progress(result)
-        if len(result.total.failures) >= MOST_FAILURES:
+        if len(result.failures) >= MOST_FAILURES:
             break
     return result
 
 
-def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bool) -> Iterator[Lot]:
+def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bool) -> Iterator[SoakResult]:
     wanted = iter([(at, min(LOT, first + seeds - at)) for at in range(first, first + seeds, LOT)])
     work = partial(run_lot, deadline=deadline, shrinks=shrinks)
     if jobs == 1:
@@ -227,7 +200,7 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
                 return
         return
     with pool(jobs) as processes:
-        under_way: set[Future[Lot]] = {processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)}
+        under_way: set[Future[SoakResult]] = {processes.submit(work, *lot) for lot in islice(wanted, 2 * jobs)}
         while under_way:
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             if deadline is None or time.monotonic() < deadline:
@@ -235,9 +208,9 @@ def _lots(first: int, seeds: int, jobs: int, deadline: float | None, shrinks: bo
             yield from (each.result() for each in done)
 
 
-def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lot:
+def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> SoakResult:
     """Runs worlds one after the other until the count or the deadline is reached."""
-    lot = Lot(first, 0, process=os.getpid())
+    lot = SoakResult(first)
     for seed in range(first, first + count):
         if deadline is not None and time.monotonic() >= deadline:
             break
@@ -248,10 +221,10 @@ def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> Lo
         except Broken as broken:
             lot.failures.append(explain(seed, scene, broken, shrinks=shrinks))
     gc.collect()
-    lot.alive = sum(
+    lot.worlds_alive = sum(
         issubclass(type(each), SoakWorld) for each in gc.get_objects()
     )  # isinstance would call their __class__
-    lot.memory_mb = memory_mb()
+    lot.memory_mb[os.getpid()] = [memory_mb()]
     return lot
 
 

@@ -1,7 +1,7 @@
 """The description of a world as plain data: its network, its jobs, and its faults."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
@@ -234,9 +234,7 @@ class Scene:
 
     def as_dict(self) -> dict[str, Any]:
         """The description as JSON-able data."""
-        plain = _plain(self)
-        assert isinstance(plain, dict)
-        return plain
+        return asdict(self, dict_factory=_with_names)
 
 
 def _link(link: LinkSettings) -> str:
@@ -251,11 +249,6 @@ def _link(link: LinkSettings) -> str:
     return ", ".join(parts)
 
 
-def _plain(thing: Any) -> Any:
-    if isinstance(thing, Enum):
-        return thing.name.lower()
-    if isinstance(thing, tuple):
-        return [_plain(each) for each in thing]
-    if hasattr(thing, "__dataclass_fields__"):
-        return {field.name: _plain(getattr(thing, field.name)) for field in fields(thing)}
-    return thing
+def _with_names(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a dataclass, with members of enumerations by name."""
+    return {key: value.name.lower() if isinstance(value, Enum) else value for key, value in items}

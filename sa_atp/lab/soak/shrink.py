@@ -1,15 +1,29 @@
 """Reduces the description of a failing world to a smaller one that still fails in the same way."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
-from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.scene import OF_WORKERS, PLAIN, Fault, FaultKind, JobScene, Scene
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
+from sa_atp.switches.artefacts import most_contributions
 
 MOST_RUNS = 250
+# Fields that variants have as in the plainest scene, job and links, group by group.
+PLAIN_SCENES = (
+    ("lanes",), ("contributions",), ("slots",), ("slots", "quota"), ("ttl_ticks",), ("compiled",), ("gather_us",),
+    ("peer",),
+)  # fmt: skip
+PLAIN_JOBS = (
+    ("help",), ("scattered",), ("gathers",), ("magnitudes", "shapes"), ("magnitudes",), ("not_finite",), ("ahead",),
+    ("keyed",), ("slow", "slowdown"), ("lossy", "loss"), ("compute_us",),
+)  # fmt: skip
+PLAIN_LINKS = (
+    ("loss",), ("duplicate",), ("reorder", "reorder_by_us"), ("jitter_us",), ("corrupt",), ("rate_mbps",),
+    ("delay_us",), ("queue_packets",),
+)  # fmt: skip
+T = TypeVar("T")
 
 
 def shrink(
@@ -39,49 +53,62 @@ def shrink(
 
 def smaller(scene: Scene) -> Iterator[Scene]:
     """Simpler variants of a scene, the largest reductions first. None equals the scene, so shrinking ends."""
-    yield from _without_faults(scene)
-    if len(scene.jobs) > 1:
-        for number in range(len(scene.jobs)):
+    return (each for each in _variants(scene) if each != scene and _is_possible(each))
+
+
+def _is_possible(scene: Scene) -> bool:
+    """Whether there is a switch program for the scene, which its jobs fit, and each job's settings go together."""
+    return scene.contributions <= most_contributions(scene.lanes) and all(
+        job.contributions <= scene.contributions
+        and (job.keyed or job.help is HelpGrade.NONE)
+        and (job.not_finite is None or (job.not_finite[0] < len(job.lengths) and job.not_finite[1] < job.ranks))
+        for job in scene.jobs
+    )
+
+
+def _variants(scene: Scene) -> Iterator[Scene]:
+    """Variants that may equal the scene, or not be possible."""
+    faults, jobs = scene.faults, scene.jobs
+    if len(faults) > 1:
+        yield replace(scene, faults=())
+    for number in range(len(faults)):
+        yield replace(scene, faults=_with(faults, number))
+    if len(jobs) > 1:
+        for number in range(len(jobs)):
             yield _without_job(scene, number)
-    for number, job in enumerate(scene.jobs):
+    for number, job in enumerate(jobs):
         for simpler in _smaller_jobs(job):
-            faults = tuple(fault for fault in scene.faults if not _is_beyond(fault, number, simpler))
-            jobs = (*scene.jobs[:number], simpler, *scene.jobs[number + 1 :])
-            yield replace(scene, jobs=jobs, faults=faults)
-    if scene.leaves:
-        for leaves in {0, 1, scene.leaves - 1} - {scene.leaves}:
-            yield _with_leaves(scene, leaves)
-    if not scene.aggregates:
-        yield replace(scene, aggregates=True)
+            kept = tuple(fault for fault in faults if not _is_beyond(fault, number, simpler))
+            yield replace(scene, jobs=_with(jobs, number, simpler), faults=kept)
+    for leaves in sorted({0, *_fewer(scene.leaves)}):
+        yield _with_leaves(scene, leaves)
+    yield replace(scene, aggregates=True)
     if scene.trunk != scene.links:
         yield replace(scene, trunk=scene.links)
-        for trunk in _simpler_links(scene.trunk):
+        for trunk in _plainer(scene.trunk, PLAIN, PLAIN_LINKS):
             yield replace(scene, trunk=trunk)
-    for links in _simpler_links(scene.links):
+    for links in _plainer(scene.links, PLAIN, PLAIN_LINKS):
         yield replace(scene, links=links, trunk=links if scene.trunk == scene.links else scene.trunk)
-    for plain in (
-        replace(scene, lanes=64) if scene.contributions == CONTRIBUTION_BITS else scene,
-        _of_64(scene),
-        replace(scene, slots=1024),
-        replace(scene, slots=1024, quota=1024),
-        replace(scene, ttl_ticks=50),
-        replace(scene, compiled=False),
-        replace(scene, gather_us=0),
-        replace(scene, peer=False),
-    ):
-        if plain != scene:
-            yield plain
-    for number, fault in enumerate(scene.faults):
+    yield from _plainer(scene, Scene(seed=scene.seed), PLAIN_SCENES)
+    for number, fault in enumerate(faults):
         if fault.for_us > 1:
-            shorter = replace(fault, for_us=fault.for_us // 4)
-            yield replace(scene, faults=(*scene.faults[:number], shorter, *scene.faults[number + 1 :]))
+            yield replace(scene, faults=_with(faults, number, replace(fault, for_us=fault.for_us // 4)))
 
 
-def _without_faults(scene: Scene) -> Iterator[Scene]:
-    if len(scene.faults) > 1:
-        yield replace(scene, faults=())
-    for number in range(len(scene.faults)):
-        yield replace(scene, faults=(*scene.faults[:number], *scene.faults[number + 1 :]))
+def _with(things: tuple[T, ...], number: int, *other: T) -> tuple[T, ...]:
+    """The things with another one, or none, in place of one of them."""
+    return (*things[:number], *other, *things[number + 1 :])
+
+
+def _fewer(count: int) -> list[int]:
+    """The numbers that are tried in place of a larger one."""
+    return sorted(fewer for fewer in {1, count // 2, count - 1} if 0 < fewer < count)
+
+
+def _plainer(thing: T, plain: T, groups: Sequence[tuple[str, ...]]) -> Iterator[T]:
+    """The thing with one group of fields after the other as the plain thing has them."""
+    for names in groups:
+        yield replace(thing, **{name: getattr(plain, name) for name in names})  # type: ignore[type-var]
 
 
 def _is_beyond(fault: Fault, number: int, job: JobScene) -> bool:
@@ -95,7 +122,7 @@ def _without_job(scene: Scene, number: int) -> Scene:
         for fault in scene.faults
         if fault.kind not in OF_WORKERS or fault.job != number
     )
-    return replace(scene, jobs=(*scene.jobs[:number], *scene.jobs[number + 1 :]), faults=faults)
+    return replace(scene, jobs=_with(scene.jobs, number), faults=faults)
 
 
 def _with_leaves(scene: Scene, leaves: int) -> Scene:
@@ -109,49 +136,22 @@ def _with_leaves(scene: Scene, leaves: int) -> Scene:
 
 
 def _smaller_jobs(job: JobScene) -> Iterator[JobScene]:
-    for ranks in sorted({1, job.ranks // 2, job.ranks - 1} - {0, job.ranks}):
-        if ranks < job.ranks and (job.not_finite is None or job.not_finite[1] < ranks):
-            yield replace(
-                job,
-                ranks=ranks,
-                slow=tuple(rank for rank in job.slow if rank < ranks),
-                lossy=tuple(rank for rank in job.lossy if rank < ranks),
-                help=job.help if ranks > 1 else HelpGrade.NONE,
-            )
+    for ranks in _fewer(job.ranks):
+        yield replace(
+            job,
+            ranks=ranks,
+            slow=tuple(rank for rank in job.slow if rank < ranks),
+            lossy=tuple(rank for rank in job.lossy if rank < ranks),
+            help=job.help if ranks > 1 else HelpGrade.NONE,
+        )
     steps = len(job.lengths)
-    for kept in sorted({1, steps // 2, steps - 1} - {0, steps}):
-        if kept < steps and (job.not_finite is None or job.not_finite[0] < kept):
-            yield replace(
-                job, lengths=job.lengths[:kept], magnitudes=job.magnitudes[:kept], shapes=job.shapes[:kept],
-                ahead=min(job.ahead, kept),
-            )  # fmt: skip
-    for micro_batches in sorted({1, job.micro_batches // 2} - {0, job.micro_batches}):
+    for kept in _fewer(steps):
+        yield replace(
+            job, lengths=job.lengths[:kept], magnitudes=job.magnitudes[:kept], shapes=job.shapes[:kept],
+            ahead=min(job.ahead, kept),
+        )  # fmt: skip
+    for micro_batches in sorted({1, job.micro_batches // 2} - {0}):
         yield replace(job, micro_batches=micro_batches)
     for divisor in (64, 8, 2):
-        lengths = tuple(max(1, length // divisor) for length in job.lengths)
-        if lengths != job.lengths:
-            yield replace(job, lengths=lengths)
-    plain = JobScene(
-        lengths=job.lengths,
-        magnitudes=(0,) * steps,
-        shapes=("whole",) * steps,
-    )
-    for names in (("help",), ("scattered",), ("gathers",), ("magnitudes", "shapes"), ("magnitudes",), ("not_finite",),
-                  ("ahead",), ("keyed",), ("slow", "slowdown"), ("lossy", "loss"), ("compute_us",)):  # fmt: skip
-        simpler = replace(job, **{name: getattr(plain, name) for name in names})
-        if simpler != job and (simpler.keyed or simpler.help is HelpGrade.NONE):
-            yield simpler
-
-
-def _simpler_links(links: LinkSettings) -> Iterator[LinkSettings]:
-    for names in (("loss",), ("duplicate",), ("reorder", "reorder_by_us"), ("jitter_us",), ("corrupt",), ("rate_mbps",),
-                  ("delay_us",), ("queue_packets",)):  # fmt: skip
-        simpler = replace(links, **{name: getattr(PLAIN, name) for name in names})
-        if simpler != links:
-            yield simpler
-
-
-def _of_64(scene: Scene) -> Scene:
-    """The scene with bitmaps of 64 bits, if its jobs fit."""
-    fits = all(job.contributions <= CONTRIBUTION_BITS for job in scene.jobs)
-    return replace(scene, contributions=CONTRIBUTION_BITS) if fits else scene
+        yield replace(job, lengths=tuple(max(1, length // divisor) for length in job.lengths))
+    yield from _plainer(job, JobScene(magnitudes=(0,) * steps, shapes=("whole",) * steps), PLAIN_JOBS)

@@ -8,7 +8,7 @@ import pytest
 
 from sa_atp.cli import main
 from sa_atp.lab.soak import run as soak
-from sa_atp.lab.soak.run import WARM_LOTS, Lot, SoakResult
+from sa_atp.lab.soak.run import WARM_LOTS, SoakResult
 from sa_atp.protocol.server.sums import SumStore
 
 from .worlds import small
@@ -23,7 +23,7 @@ def test_a_quick_soak() -> None:
     result = soak.soak(0, QUICK, on_progress=lambda found: told.append(found.seeds))
     assert not result.is_bad, json.dumps(result.as_dict(), indent=1)
     assert (result.seeds, told) == (QUICK, [20, 40])
-    assert result.total.sums > 100
+    assert result.counts["sums"] > 100
     assert result.worlds_alive == 0
 
 
@@ -45,7 +45,7 @@ def test_processes_find_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_that_grows_is_bad() -> None:
     result = SoakResult(0)
     for lot in range(3 * WARM_LOTS):
-        result.take(Lot(0, 20, process=1, memory_mb=100.0 + 20.0 * max(0, lot - WARM_LOTS + 1)))
+        result.take(SoakResult(0, 20, memory_mb={1: [100.0 + 20.0 * max(0, lot - WARM_LOTS + 1)]}))
     assert result.growth_mb == pytest.approx(20.0 * 2 * WARM_LOTS)
     assert result.is_bad
     assert result.problems == ["memory has grown by 400 MB, more than 150"]
@@ -53,7 +53,7 @@ def test_memory_that_grows_is_bad() -> None:
 
 def test_worlds_that_stay_in_memory_are_bad() -> None:
     result = SoakResult(0)
-    result.take(Lot(0, 20, alive=2))
+    result.take(SoakResult(0, 20, worlds_alive=2))
     assert result.problems == ["2 worlds are still in memory after they ended"]
 
 
