@@ -11,6 +11,7 @@ import os
 import statistics
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from sa_atp.basics import terminal
@@ -84,11 +85,9 @@ def _rate(models: list[DigitsCnn]) -> float:
         for step in range(count):
             model.gradient(step, 0, 0)
 
-    threads = [threading.Thread(target=compute, args=(model,), daemon=True) for model in models]
-    for thread in threads:
-        thread.start()
-    start.wait()
-    began_s = time.perf_counter()
-    for thread in threads:
-        thread.join()
-    return count * len(models) / (time.perf_counter() - began_s)
+    with ThreadPoolExecutor(len(models)) as threads:
+        computing = threads.map(compute, models)
+        start.wait()
+        began_s = time.perf_counter()
+        list(computing)
+        return count * len(models) / (time.perf_counter() - began_s)

@@ -8,7 +8,7 @@ import threading
 import traceback
 from typing import Any
 
-from sa_atp.basics.errors import SaAtpError
+from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
 
 Answer = dict[str, Any]
 """{"result"}, or {"error", "kind"}: the message and the class of an exception."""
@@ -26,6 +26,14 @@ def answer(work: str, arguments: Any) -> Answer:
             return {"error": str(error), "kind": type(error).__name__}
         except Exception:
             return {"error": traceback.format_exc(), "kind": "Exception"}
+
+
+def outcome(answered: Answer, name: str = "") -> Any:
+    """The result in an answer. Args: name: with what an error's message begins. Raises: the error in the answer."""
+    if "error" not in answered:
+        return answered["result"]
+    kinds: dict[str, type[SaAtpError]] = {"UserError": UserError, "MissingPartError": MissingPartError}
+    raise kinds.get(str(answered.get("kind")), SaAtpError)(f"{name}{answered['error']}")
 
 
 def main() -> int:

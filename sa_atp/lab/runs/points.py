@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from sa_atp.basics import needs
-from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
+from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.words import plural
-from sa_atp.lab.runs.point_process import Answer, answer
+from sa_atp.lab.runs.point_process import answer, outcome
 from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
 
 TRIES = 2  # of a point whose process dies; clusters have distributed.scheduler.allowed-failures instead
@@ -115,14 +115,6 @@ class Kept:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-def _outcome(point: Point, answered: Answer) -> Any:
-    """The result of a point. Raises: the point's error."""
-    if "error" not in answered:
-        return answered["result"]
-    kinds: dict[str, type[SaAtpError]] = {"UserError": UserError, "MissingPartError": MissingPartError}
-    raise kinds.get(str(answered.get("kind")), SaAtpError)(f"{point.name}: {answered['error']}")
-
-
 # --- this machine -----------------------------------------------------------------------------------------------------
 
 
@@ -165,7 +157,7 @@ def _on_cores(points: Sequence[Point], folder: Path, jobs: int) -> Iterator[tupl
                 del at[process]
                 if waiting:
                     begin(process)
-                yield point, _outcome(point, answered)
+                yield point, outcome(answered, f"{point.name}: ")
 
 
 # --- a cluster --------------------------------------------------------------------------------------------------------
@@ -203,7 +195,7 @@ def _gather(futures: Iterable[Any], point_of: dict[str, Point]) -> Iterator[tupl
         point = point_of[future.key]
         if future.status == "error":  # errors of the cluster; a point's own errors are answers
             raise SaAtpError(f"{point.name}: on the cluster: {_line(future.exception())}")
-        yield point, _outcome(point, future.result())
+        yield point, outcome(future.result(), f"{point.name}: ")
 
 
 def _line(error: BaseException | None) -> str:

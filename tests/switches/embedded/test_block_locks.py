@@ -67,7 +67,7 @@ def test_every_sum_is_made_once_and_right(cores: int) -> None:
         with pipeline.lock:
             found = take_together(team, each.batches, number)
             for core in team:
-                core.tell_counts()
+                pipeline.add_counts(core.frame)
         check(each, found, BUILD)
     counted = pipeline.counter("job_events")
     assert counted[:, 0].sum() == count * fragments * WORKERS

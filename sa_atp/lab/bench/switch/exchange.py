@@ -20,11 +20,11 @@ from sa_atp.lab.bench.switch.hosts import (
     ROWS,
     ROWS_IN,
     SENT,
-    SLOTS,
     STALLED_US,
     WORDS_IN,
     WRONG,
 )
+from sa_atp.lab.bench.switch.traffic import SLOTS
 
 if TYPE_CHECKING:
     from sa_atp.basics.arrays import Octets

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sa_atp.basics.arrays import AnyIntegers, Mask
+from sa_atp.basics.arrays import Mask
 from sa_atp.basics.code_cache import digest_of, executed, source_of
 from sa_atp.basics.folders import cache_folder
-from sa_atp.lab.bench.switch.traffic import SLOTS, Contributions, Results
+from sa_atp.lab.bench.switch.traffic import Contributions, Results
 from sa_atp.net.sockets import offload
 from sa_atp.net.sockets.mmsg import IOVEC, MMSGHDR
 from sa_atp.net.sockets.ports import InterfacePort
@@ -31,8 +31,6 @@ HEADS_BYTES = offload.VNET_BYTES + HEADERS_BYTES
 RESULT_BYTE = first_byte(Kind.RESULT)
 STALLED_US = 50_000
 
-__all__ = ["SLOTS", "Hosts"]
-
 
 class Hosts:
     """Four workers. Each call continues after the fragments of the last one."""
@@ -49,10 +47,10 @@ class Hosts:
         words = np.zeros(ROWS, MMSGHDR)
         words["iov"] = self._parts.ctypes.data + np.arange(ROWS) * IOVEC.itemsize
         words["iov_count"] = 1
-        self._put(FDS, np.array([end.fileno() for end in self._ends], np.int64))
-        self._put(ROWS_IN, rows)
-        self._put(WORDS_IN, words.view(np.int64))
-        self._put(POLL, np.zeros(3, np.int64))  # and room for the time
+        self._frame.array(FDS, np.array([end.fileno() for end in self._ends], np.int64))
+        self._frame.array(ROWS_IN, rows)
+        self._frame.array(WORDS_IN, words.view(np.int64))
+        self._frame.array(POLL, np.zeros(3, np.int64))  # and room for the time
         self._exchange = _compiled()
         self._prepared: dict[int, int] = {}  # by size of a burst: its number of messages
         self._kept: list[Any] = []
@@ -66,9 +64,9 @@ class Hosts:
             self._prepare(senders, burst)
         done = np.zeros(len(results.done), np.uint8)
         counts = np.zeros(3, np.int64)
-        self._put(DONE, done)
-        self._put(EXPECTED, results.expected)
-        self._put(COUNTS, counts)
+        self._frame.array(DONE, done)
+        self._frame.array(EXPECTED, results.expected)
+        self._frame.array(COUNTS, counts)
         self._exchange(self._frame.address, results.first, window, burst, self._size, self._prepared[burst])
         found: Mask = done.view(bool)
         results.done |= found
@@ -94,13 +92,10 @@ class Hosts:
             parts[rank, :, 1]["length"] = frames * size
         messages["iov"] = parts.ctypes.data + np.arange(messages.size).reshape(messages.shape) * 2 * IOVEC.itemsize
         messages["iov_count"] = 2
-        self._put(PAYLOADS, payloads)
-        self._put(MESSAGES_OUT, messages.view(np.int64).reshape(-1))
+        self._frame.array(PAYLOADS, payloads)
+        self._frame.array(MESSAGES_OUT, messages.view(np.int64).reshape(-1))
         self._kept = [parts, heads]
         self._prepared = {burst: len(firsts)}
-
-    def _put(self, place: int, array: AnyIntegers) -> None:
-        self._frame.array(place, array)
 
 
 def _compiled() -> Any:

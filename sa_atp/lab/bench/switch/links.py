@@ -74,13 +74,23 @@ def _best(request: SwitchRequest, spec: JobSpec, link: TrafficLink, switch: Proc
     return found
 
 
+def _start(request: SwitchRequest, group: Group, folder: Path, ports: Sequence[str]) -> tuple[Process, dict[str, Any]]:
+    """Starts the switch. Args: ports: arguments for them. Returns: its process, and its addresses: `grpc`, `udp`."""
+    if request.target == "bmv2":
+        grpc = f"unix:{folder}/p4runtime"
+        arguments = bmv2.start_arguments(None, device_id=0, thrift_port=bmv2.free_port(), grpc=grpc)
+        return group.add(bmv2.start([*ports, *arguments], folder / "bmv2.log")), {"grpc": grpc}
+    build = ["--lanes", str(request.lanes), "--contributions", str(request.contributions)]
+    options = [*build, "--cores", str(request.cores), "--grpc", f"{LOOPBACK}:0"]
+    switch = group.start("switch", ["sa_atp", "switch", *options, *ports], folder / "switch.log")
+    return switch, switch.answer(READY_TIMEOUT_S)
+
+
 # --- UDP --------------------------------------------------------------------------------------------------------------
 
 
 def _over_udp(request: SwitchRequest, group: Group, folder: Path) -> dict[str, Any]:
-    ports = ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0", "--grpc", f"{LOOPBACK}:0"]
-    switch = group.start("switch", ["sa_atp", "switch", *_build(request), *ports], folder / "switch.log")
-    ready = switch.answer(READY_TIMEOUT_S)
+    switch, ready = _start(request, group, folder, ["--udp", f"{UDP_PORT_OF_SWITCH}={LOOPBACK}:0"])
     sockets = [UdpSocket((LOOPBACK, 0)) for _ in range(WORKERS + 1)]  # the last one for the parameter server
     mac = ":".join(f"{byte:02x}" for byte in mac_for(LOOPBACK).to_bytes(6, "big"))
     *members, server = [
@@ -119,8 +129,8 @@ def _over_veth(request: SwitchRequest, group: Group, folder: Path) -> dict[str, 
     ports = [host.switch_port for host in (*members, server)]
     make_pairs(ports)
     interfaces = [word for port in ports for word in ("-i", f"{port}@sw{port}")]
-    switch, grpc = _start(request, group, folder, interfaces)
-    with P4RuntimeClient(grpc, timeout_s=PUSH_TIMEOUT_S) as client:
+    switch, ready = _start(request, group, folder, interfaces)
+    with P4RuntimeClient(ready["grpc"], timeout_s=PUSH_TIMEOUT_S) as client:
         if request.target == "bmv2":
             program = artefacts.program(*request.build)
             client.push_pipeline(program.p4info(), program.device_config())
@@ -128,20 +138,6 @@ def _over_veth(request: SwitchRequest, group: Group, folder: Path) -> dict[str, 
     # BMv2 does not handle offloads of its interfaces
     ends = [InterfacePort(f"host{member.switch_port}", joins=request.target == "embedded") for member in members]
     return _best(request, spec, VethLink(ends, HEADERS_BYTES + size_of(Kind.RESULT, *request.build)), switch)
-
-
-def _start(request: SwitchRequest, group: Group, folder: Path, interfaces: list[str]) -> tuple[Process, str]:
-    """Starts the switch. Returns: its process, and the address of its P4Runtime server."""
-    if request.target == "bmv2":
-        grpc = f"unix:{folder}/p4runtime"
-        arguments = bmv2.start_arguments(None, device_id=0, thrift_port=bmv2.free_port(), grpc=grpc)
-        return group.add(bmv2.start([*interfaces, *arguments], folder / "bmv2.log")), grpc
-    switch = group.start(
-        "switch",
-        ["sa_atp", "switch", *_build(request), "--cores", str(request.cores), "--grpc", f"{LOOPBACK}:0", *interfaces],
-        folder / "switch.log",
-    )
-    return switch, str(switch.answer(READY_TIMEOUT_S)["grpc"])
 
 
 class VethLink:
@@ -197,8 +193,3 @@ def make_pairs(ports: list[int]) -> None:
         raise MissingPartError(
             f"veth pairs cannot be made here: {(done.stderr.strip() or 'no reason given').splitlines()[0]}"
         )
-
-
-def _build(request: SwitchRequest) -> list[str]:
-    """Arguments that choose the build."""
-    return ["--lanes", str(request.lanes), "--contributions", str(request.contributions)]

@@ -3,15 +3,18 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from sa_atp.basics.arrays import ByteRows, Indices, Lengths
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.basics.folders import cache_folder
+from sa_atp.basics.waiting import waiting
 from sa_atp.basics.words import plural
-from sa_atp.lab.bench.switch.traffic import PASSES, SLOTS, WORKERS, Build, Contributions, Results, hosts, job
+from sa_atp.lab.bench.switch.traffic import PASSES, WORKERS, Build, Contributions, Results, hosts, job
 from sa_atp.protocol.packets.frames import HEADERS_BYTES
 from sa_atp.switches import artefacts
 from sa_atp.switches.control import jobs
@@ -37,43 +40,47 @@ class Round:
 
 
 def rounds(cores: int, count: int, fragments: int, build: Build, *, seed: int) -> Iterator[Round]:
-    """Generates rounds. Cores get the workers in turn; in every fourth round each worker has its own order of fragments.
+    """Generates rounds. Cores get the workers in turn; with several cores, in every fourth round each worker has its own
+    order of fragments, and rows have room for bytes that the program adds.
 
-    Args: fragments: of a round, at most SLOTS. A round is valid until the next one.
+    Args: fragments: of a round, at most traffic.SLOTS. A round is valid until the next one.
     """
-    if fragments > SLOTS:
-        raise ValueError(f"{fragments} fragments at once: there are {SLOTS} slots")
     draw = np.random.default_rng(seed)
     members, server = hosts()
     senders = [Contributions(member, server, build, fragments) for member in members]
     frame_bytes = HEADERS_BYTES + senders[0].payloads.shape[1]
     of_core = [range(core, WORKERS, cores) for core in range(cores)]
-    data = [np.zeros((len(ranks) * fragments, frame_bytes + ROOM), np.uint8) for ranks in of_core]
+    row_bytes = frame_bytes + ROOM if cores > 1 else frame_bytes
+    data = [np.zeros((len(ranks) * fragments, row_bytes), np.uint8) for ranks in of_core]
     ports = [np.repeat([members[rank].switch_port for rank in ranks], fragments) for ranks in of_core]
     for number in range(count):
         first = number * fragments
         for core, ranks in enumerate(of_core):
             for i, rank in enumerate(ranks):
                 starts = list(range(0, fragments, TOGETHER))
-                if number % 4 == 3:
+                if cores > 1 and number % 4 == 3:
                     starts = draw.permutation(starts).tolist()
                 order = np.concatenate([np.arange(at, min(at + TOGETHER, fragments)) for at in starts])
                 data[core][i * fragments : (i + 1) * fragments, :frame_bytes] = senders[rank].frames(first + order)
         batches = [(data[c], np.full(len(data[c]), frame_bytes), ports[c]) for c in range(cores)]
-        yield Round(first, fragments, frame_bytes, frame_bytes + ROOM, batches)
+        yield Round(first, fragments, frame_bytes, row_bytes, batches)
 
 
 def passes(build: Build, cores: int, packets: int) -> Iterator[float]:
-    """Packets per second of so many cores together, by the time of the slowest core. Every sum is checked.
+    """Packets per second of so many cores together, by the time of the slowest core: all contributions of a job of four
+    workers. Every sum is checked.
 
     Time in which a core waits for another one counts; time used by other processes does not. Args: packets: of all passes.
     Yields: those of each pass. Raises: SaAtpError.
     """
-    pipeline = Pipeline.from_config(artefacts.program(*build).device_config(), cache=cache_folder(), shared=True)
+    config = artefacts.program(*build).device_config()
+    pipeline = Pipeline.from_config(config, cache=cache_folder(), shared=cores > 1)
+    with waiting("compiling the switch program, or loading it from the cache"):
+        pipeline.compile()
     members, server = hosts()
     jobs.install(LocalWriter(pipeline), job(members, server))
     count = -(-packets // (PASSES * FRAGMENTS * WORKERS))
-    team: list[MemoryCore] = []
+    team: Sequence[Core] = [OnlyCore(pipeline)] if cores == 1 else []
     for number, each in enumerate(rounds(cores, PASSES * (count + 1), FRAGMENTS, build, seed=1)):
         team = team or [MemoryCore(pipeline, len(lengths), each.row_bytes) for _, lengths, _ in each.batches]
         with pipeline.lock:
@@ -97,13 +104,36 @@ def check(each: Round, found: Sequence[Packets], build: Build) -> None:
         )
 
 
+class Core(Protocol):
+    """A core that runs the program; `spent_s` is its time in it."""
+
+    spent_s: float
+
+    def take(self, data: ByteRows, lengths: Indices, ports: Indices, now_us: int) -> Packets: ...
+
+
+class OnlyCore:
+    """A core that has the program for itself."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self.spent_s = 0.0
+
+    def take(self, data: ByteRows, lengths: Indices, ports: Indices, now_us: int) -> Packets:
+        """Runs packets through the program. Args: as `Pipeline.process`."""
+        started = time.thread_time()
+        found = self._pipeline.process(data, lengths, ports, now_us)
+        self.spent_s += time.thread_time() - started
+        return found
+
+
 class MemoryCore:
-    """The state of a core: a frame, and buffers for incoming and outgoing packets."""
+    """The state of one of several cores: a frame, and buffers for incoming and outgoing packets."""
 
     def __init__(self, pipeline: Pipeline, packets: int, row_bytes: int) -> None:
         """Args: packets: of a batch, at most; row_bytes: size of a row, with the bytes that the program may add."""
         self._pipeline = pipeline
-        self._frame = frame = pipeline.new_frame()
+        self.frame = frame = pipeline.new_frame()
         room = packets * pipeline.most_copies
         self._out = np.zeros((room, row_bytes), np.uint8)
         self._columns = [np.zeros(room, np.int64) for _ in range(4)]
@@ -124,7 +154,7 @@ class MemoryCore:
 
     def take(self, data: ByteRows, lengths: Indices, ports: Indices, now_us: int) -> Packets:
         """Runs packets through the program; the caller holds the pipeline's lock. Args: as `Pipeline.process`."""
-        frame = self._frame
+        frame = self.frame
         self._pipeline.bring_up_to_date(frame)
         for name, array in (("packets", data.reshape(-1)), ("lengths", lengths), ("ports", ports)):
             frame.array(PLACES[name], array)
@@ -139,34 +169,17 @@ class MemoryCore:
         _, out_lengths, out_ports, out_sources = (column[:made] for column in self._columns)
         return Packets(self._out[:made], out_lengths, out_ports, out_sources)
 
-    def tell_counts(self) -> None:
-        """Adds this core's counts to the pipeline's counters."""
-        self._pipeline.add_counts(self._frame)
-
 
 def take_together(
-    cores: Sequence[MemoryCore], batches: Sequence[tuple[ByteRows, Indices, Indices]], now_us: int
+    cores: Sequence[Core], batches: Sequence[tuple[ByteRows, Indices, Indices]], now_us: int
 ) -> list[Packets]:
     """Runs a batch on each core concurrently. The caller holds the pipeline's lock. Returns: outgoing packets by core."""
-    found: list[Packets | BaseException] = [AssertionError("the core did not run")] * len(cores)
     barrier = threading.Barrier(len(cores))
 
-    def run(i: int) -> None:
-        try:
-            barrier.wait()
-            found[i] = cores[i].take(*batches[i], now_us)
-        except BaseException as problem:
-            found[i] = problem
+    def run(core: Core, batch: tuple[ByteRows, Indices, Indices]) -> Packets:
+        barrier.wait()
+        return core.take(*batch, now_us)
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(1, len(cores))]
-    for thread in threads:
-        thread.start()
-    run(0)
-    for thread in threads:
-        thread.join()
-    out = []
-    for each in found:
-        if isinstance(each, BaseException):
-            raise each
-        out.append(each)
-    return out
+    with ThreadPoolExecutor(len(cores)) as threads:
+        others = [threads.submit(run, *each) for each in zip(cores[1:], batches[1:], strict=True)]
+        return [run(cores[0], batches[0]), *(other.result() for other in others)]

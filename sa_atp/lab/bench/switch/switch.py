@@ -3,26 +3,23 @@
 import argparse
 import json
 import os
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from rich.table import Table
+from rich.table import Column, Table
 
 from sa_atp.basics import terminal
-from sa_atp.basics.errors import MissingPartError, SaAtpError, UserError
-from sa_atp.basics.waiting import waiting
-from sa_atp.basics.words import plural
+from sa_atp.basics.errors import MissingPartError, UserError
+from sa_atp.lab.bench.switch.io import in_a_process
+from sa_atp.lab.bench.switch.io import measure as measure_io
+from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.lab.bench.switch.traffic import PASSES, WORKERS
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS
 from sa_atp.switches import artefacts
 
-LOAD_TIMEOUT_S = 300.0
-BATCH_FRAGMENTS = 512
+OF_INTERFACES = ("cpu_us_per_packet", "kernel_us_per_packet", "waiting_us_per_packet", "window")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,13 +65,9 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     which. Raises: MissingPartError, SaAtpError.
     """
     from sa_atp.lab.bench.switch import memory as switch_memory
-    from sa_atp.lab.bench.switch.io import measure as measure_io
-    from sa_atp.lab.bench.switch.request import SwitchRequest
 
     busy_before = _busy()
-    passes = {1: pipeline_passes(build, packets)}
-    if cores > 1:
-        passes[cores] = switch_memory.passes(build, cores, packets)
+    passes = {number: switch_memory.passes(build, number, packets) for number in (1, cores)}
     rates: dict[int, list[float]] = {number: [] for number in passes}
 
     def measure_memory() -> None:
@@ -87,20 +80,15 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     _say("loading: with an empty cache, then from it")
     compile_s, load_cached_s = load_times(build)
     measure_memory()
+    request = SwitchRequest(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets)
     _say("embedded switch, UDP virtual ports over loopback")
-    udp = measure_io(
-        SwitchRequest(target="embedded", link="udp", lanes=build[0], contributions=build[1], packets=packets)
-    )
+    udp = measure_io(request)
     measure_memory()
     veth: dict[str, Any] | None = None
     missing = None
     try:
         _say("embedded switch, veth pairs in a network namespace")
-        veth = measure_io(
-            SwitchRequest(
-                target="embedded", link="veth", lanes=build[0], contributions=build[1], packets=packets, cores=cores
-            )
-        )
+        veth = measure_io(replace(request, link="veth", cores=cores))
     except MissingPartError as error:
         if with_bmv2:
             raise
@@ -110,9 +98,7 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
     other = None
     if with_bmv2:
         _say("BMv2, veth pairs in a network namespace")
-        other = measure_io(
-            SwitchRequest(target="bmv2", link="veth", lanes=build[0], contributions=build[1], packets=packets)
-        )
+        other = measure_io(replace(request, target="bmv2", link="veth"))
     io = veth or udp
     return {
         "lanes": build[0],
@@ -127,10 +113,7 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
             "io_interface": "veth" if veth else "udp",
             "udp_pps": udp["pps"],
             "veth_pps": veth["pps"] if veth else None,
-            "cpu_us_per_packet": io["cpu_us_per_packet"],
-            "kernel_us_per_packet": io["kernel_us_per_packet"],
-            "waiting_us_per_packet": io["waiting_us_per_packet"],
-            "window": io["window"],
+            **{key: io[key] for key in OF_INTERFACES},
             "compile_s": compile_s,
             "load_cached_s": load_cached_s,
         },
@@ -139,10 +122,7 @@ def measure(build: tuple[int, int], packets: int, *, cores: int = 1, with_bmv2: 
         else {
             "io_pps": other["pps"],
             "io_interface": "veth",
-            "cpu_us_per_packet": other["cpu_us_per_packet"],
-            "kernel_us_per_packet": other["kernel_us_per_packet"],
-            "waiting_us_per_packet": other["waiting_us_per_packet"],
-            "window": other["window"],
+            **{key: other[key] for key in OF_INTERFACES},
         },
         "io_ratio": io["pps"] / other["pps"] if other else None,
         "busy": busy_before,
@@ -165,62 +145,14 @@ def load_times(build: tuple[int, int]) -> tuple[float, float]:
 
 
 def _load_s(build: tuple[int, int], cache: str) -> float:
-    command = [sys.executable, "-m", "sa_atp.lab.bench.switch.load", *map(str, build), cache]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=LOAD_TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise SaAtpError(f"loading the program took longer than {LOAD_TIMEOUT_S:.0f} s") from None
-    if done.returncode:
-        raise SaAtpError(f"loading the program failed: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
-    return float(json.loads(done.stdout)["seconds"])
+    return float(in_a_process("loading the program", "load:seconds", {"build": build, "cache": cache}))
 
 
 def measure_pipeline(build: tuple[int, int], packets: int) -> float:
     """Packets per second of one core, from memory to memory, in the best of several passes. Raises: SaAtpError."""
-    return max(pipeline_passes(build, packets))
+    from sa_atp.lab.bench.switch import memory as switch_memory
 
-
-def pipeline_passes(build: tuple[int, int], packets: int) -> Iterator[float]:
-    """Packets per second of one core, from memory to memory: all contributions of a job of four workers.
-
-    It uses CPU time, which other processes affect little. Every sum is checked. Args: packets: of all passes. Yields: those
-    of each pass. Raises: SaAtpError.
-    """
-    from sa_atp.basics.folders import cache_folder
-    from sa_atp.lab.bench.switch.traffic import Contributions, Results, hosts, job
-    from sa_atp.protocol.packets.frames import HEADERS_BYTES
-    from sa_atp.switches.control import jobs
-    from sa_atp.switches.control.writer import LocalWriter
-    from sa_atp.switches.embedded.pipeline import Pipeline
-
-    members, server = hosts()
-    pipeline = Pipeline.from_file(artefacts.program(*build).json_path, cache=cache_folder())
-    with waiting("compiling the switch program, or loading it from the cache"):
-        pipeline.compile()
-    jobs.install(LocalWriter(pipeline), job(members, server))
-    senders = [Contributions(member, server, build, BATCH_FRAGMENTS) for member in members]
-    count = BATCH_FRAGMENTS * WORKERS
-    data = np.zeros((count, len(senders[0].head) + senders[0].payloads.shape[1]), np.uint8)
-    lengths = np.full(count, data.shape[1])
-    ports = np.repeat([member.switch_port for member in members], BATCH_FRAGMENTS)
-    batches = -(-packets // (PASSES * count))
-    spent = 0.0
-    for batch in range(PASSES * (batches + 1)):
-        is_first, is_last = batch % (batches + 1) == 0, batch % (batches + 1) == batches
-        fragments = np.arange(BATCH_FRAGMENTS) + batch * BATCH_FRAGMENTS
-        for rank, sender in enumerate(senders):
-            data[rank * BATCH_FRAGMENTS : (rank + 1) * BATCH_FRAGMENTS] = sender.frames(fragments)
-        started = time.thread_time()
-        out = pipeline.process(data, lengths, ports, batch)
-        spent = 0.0 if is_first else spent + time.thread_time() - started  # the first one fills caches
-        results = Results(int(fragments[0]), BATCH_FRAGMENTS, build)
-        results.take(out.data[out.ports == members[0].switch_port, HEADERS_BYTES : data.shape[1]])
-        if not results.complete or results.wrong or len(out) != BATCH_FRAGMENTS * (WORKERS + 1):
-            raise SaAtpError(f"batch {batch}: {plural(len(out), 'packet')}, {plural(results.wrong, 'wrong sum')}")
-        if is_last:
-            yield batches * count / spent
+    return max(switch_memory.passes(build, 1, packets))
 
 
 # --- output -----------------------------------------------------------------------------------------------------------
@@ -231,13 +163,8 @@ def _say(text: str) -> None:
 
 
 def _print(found: dict[str, Any]) -> None:
-    table = Table(
-        title=f"packets per second, {found['lanes']} lanes, {found['contributions']} contributions, 4 workers"
-    )
-    table.add_column("")
-    table.add_column("embedded", justify="right")
-    table.add_column("BMv2", justify="right")
-    table.add_column("ratio", justify="right")
+    title = f"packets per second, {found['lanes']} lanes, {found['contributions']} contributions, 4 workers"
+    table = Table("", *(Column(name, justify="right") for name in ("embedded", "BMv2", "ratio")), title=title)
     embedded, other, ratio = found["embedded"], found["bmv2"], found["io_ratio"]
     table.add_row("pipeline alone, one core", f"{embedded['pipeline_pps']:,.0f}", "", "")
     lowest = f"  ... the lowest of {PASSES} passes"

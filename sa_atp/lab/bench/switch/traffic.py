@@ -129,12 +129,8 @@ class Results:
         if differ.any():
             self.wrong += int(differ.any(axis=1).sum())
         self.done[seq] = True
-        while self.missing_from < len(self.done):
-            ahead = self.done[self.missing_from : self.missing_from + SLOTS]
-            if not ahead.all():
-                self.missing_from += int(np.argmin(ahead))
-                break
-            self.missing_from += len(ahead)
+        ahead = self.done[self.missing_from : self.missing_from + SLOTS]  # no more are in flight
+        self.missing_from += len(ahead) if ahead.all() else int(np.argmin(ahead))
 
     @property
     def complete(self) -> bool:
