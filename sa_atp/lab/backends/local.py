@@ -168,19 +168,42 @@ def run_policy(
 
     Returns: their records, in the same order. Raises: ProcessError.
     """
+
+    def on_step(step: int) -> None:
+        progress.steps(step, plan.run.steps)
+        begin(step)
+
+    common = {"policy": policy, "plan": plan.as_dict()}
+    whole = [(worker, {**task, **common}) for worker, task in tasks]
+    return run_tasks(f"policy {policy}", whole, folder, expected_step_s(plan) + SECONDS_OF_GRACE, on_step)
+
+
+def run_tasks(
+    what: str,
+    tasks: Sequence[tuple[Process, dict[str, Any]]],
+    folder: Path,
+    longest_s: float,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> list[dict[str, Any]]:
+    """Has workers do a task each, concurrently.
+
+    Args:
+        what: with what the messages of errors begin.
+        longest_s: until one of them has done a step.
+        on_step: called with each step that a worker tells.
+
+    Returns: what they found, in the same order. Raises: ProcessError.
+    """
     files = [folder / f"records-{n}.json" for n in range(len(tasks))]
     for file, (worker, task) in zip(files, tasks, strict=True):
-        worker.tell({**task, "policy": policy, "plan": plan.as_dict(), "out": str(file)})
-    longest_s = expected_step_s(plan) + SECONDS_OF_GRACE
+        worker.tell({**task, "out": str(file)})
     deadline = time.monotonic() + longest_s
     waiting = [worker for worker, _ in tasks]
     while waiting:
         heard = wait_for(waiting, deadline - time.monotonic())
         if not heard:
             names = ", ".join(worker.name for worker in waiting) + stopped(waiting)
-            raise ProcessError(
-                f"policy {policy}: no step in {longest_s:.0f} s; waiting for {names}; logs are in {folder}"
-            )
+            raise ProcessError(f"{what}: no step in {longest_s:.0f} s; waiting for {names}; logs are in {folder}")
         for worker in heard:
             worker.pump()
             while worker.has_answer:
@@ -189,14 +212,12 @@ def run_policy(
                     time.monotonic() + longest_s
                 )  # on a busy machine steps may be slow, but every step extends the deadline
                 if "step" in answer:
-                    progress.steps(answer["step"], plan.run.steps)
-                    begin(answer["step"])
+                    on_step(answer["step"])
                     continue
                 if not answer.get("done"):
-                    why = f"{answer.get('error')}{stopped([worker])}"
-                    raise ProcessError(f"policy {policy}, {worker.name}: {why}")
+                    raise ProcessError(f"{what}, {worker.name}: {answer.get('error')}{stopped([worker])}")
                 waiting.remove(worker)
-    raw = [json.loads(file.read_text()) for file in files]
+    found = [json.loads(file.read_text()) for file in files]
     for file in files:
         file.unlink()
-    return raw
+    return found

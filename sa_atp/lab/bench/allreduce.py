@@ -6,7 +6,6 @@ import os
 import socket
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,13 +18,14 @@ from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import plural
 from sa_atp.lab import policies
 from sa_atp.lab.backends.cluster import LOOPBACK, READY_TIMEOUT_S, LocalCluster
+from sa_atp.lab.backends.local import run_tasks
 from sa_atp.lab.backends.peer_switch import LocalPeer
 from sa_atp.lab.bench import allreduce_sizes, stations
 from sa_atp.lab.bench.all_reduce_options import tensor_bytes
 from sa_atp.lab.bench.all_reduce_task import WARM_UP
 from sa_atp.lab.bench.cluster import AllReduceRequest, Cluster
 from sa_atp.lab.report import stats
-from sa_atp.lab.runs.processes import Group, Process, ProcessError, wait_for
+from sa_atp.lab.runs.processes import Group
 from sa_atp.net.loop.compiled import connection_kernels
 from sa_atp.net.sockets.mtu import of_interface
 from sa_atp.protocol.packets.mtu import check_fits, most_lanes
@@ -166,7 +166,6 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         file=sys.stderr,
         flush=True,
     )
-    files = [folder / f"{transport}-{rank}.json" for rank in range(request.workers)]
     services = [] if transport == GLOO else cluster.services
     services_before = [service.cpu_times_s() for service in services]
     job = None
@@ -175,26 +174,22 @@ def _measure_one(cluster: Cluster, request: AllReduceRequest, transport: str, fo
         lanes = peer.lanes(request.lanes)
         timeout_us = peer.timeout_us(peer.slots, lanes, request.link_mbps or LOOPBACK_MBPS)
         job = cluster.peers.new_job(peer, request.workers, lanes=lanes, slots=peer.slots, timeout_us=timeout_us)
-    for rank, worker in enumerate(cluster.workers):
-        worker.tell(
-            {
-                "kind": "all_reduce",
-                "transport": transport,
-                "rank": rank,
-                "world_size": request.workers,
-                "values": request.bytes // 4,
-                "iterations": request.iterations,
-                "server": cluster.server,
-                "job": f"bench-{os.getpid()}-{request.bytes}",
-                "stations": request.stations,
-                "store": list(cluster.store),
-                "peer_job": job,
-                "interface": cluster.interfaces[rank] if cluster.interfaces else None,
-                "out": str(files[rank]),
-            }
-        )
-    _wait_for_answers(cluster.workers, transport)
-    results = [json.loads(file.read_text()) for file in files]
+    common = {
+        "kind": "all_reduce",
+        "transport": transport,
+        "world_size": request.workers,
+        "values": request.bytes // 4,
+        "iterations": request.iterations,
+        "server": cluster.server,
+        "job": f"bench-{os.getpid()}-{request.bytes}",
+        "stations": request.stations,
+        "store": list(cluster.store),
+        "peer_job": job,
+    }
+    interfaces = cluster.interfaces or [None] * request.workers
+    each_rank = enumerate(zip(cluster.workers, interfaces, strict=True))
+    tasks = [(worker, {**common, "rank": rank, "interface": name}) for rank, (worker, name) in each_rank]
+    results = run_tasks(transport, tasks, folder, TIMEOUT_S)
     services_after = [service.cpu_times_s() for service in services]
     # a sum takes as long as its slowest rank
     seconds = [max(each) for each in zip(*(r["seconds"] for r in results), strict=True)]
@@ -243,22 +238,6 @@ def _sizes(text: str) -> tuple[int, ...]:
     if not all(4 <= size <= 4_000_000_000 and size % 4 == 0 for size in sizes):
         raise argparse.ArgumentTypeError(f"{text!r}: expected multiples of 4, up to 4000000000")
     return sizes
-
-
-def _wait_for_answers(workers: list[Process], what: str) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    waiting = list(workers)
-    while waiting:
-        heard = wait_for(waiting, deadline - time.monotonic())
-        if not heard:
-            raise ProcessError(f"{what}: no answer from {', '.join(w.name for w in waiting)} in {TIMEOUT_S:.0f} s")
-        for worker in heard:
-            worker.pump()
-            if worker.has_answer:
-                answer = worker.answer(0.0)
-                if not answer.get("done"):
-                    raise ProcessError(f"{what}, {worker.name}: {answer.get('error')}")
-                waiting.remove(worker)
 
 
 @contextmanager
