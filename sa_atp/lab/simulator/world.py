@@ -278,15 +278,6 @@ class World:
 
         self.clock.at(self.clock.now_us + down_us, partial(back, self.server))
 
-    def pause_switch(self, rack: Rack, for_us: int) -> None:
-        """Pauses a switch: packets that arrive meanwhile are lost, its state stays."""
-        rack.switch.up = False
-
-        def back() -> None:
-            rack.switch.up = True
-
-        self.clock.at(self.clock.now_us + for_us, back)
-
     def pause_host(self, host: SimHost, for_us: int) -> None:
         """Pauses a host: packets that arrive meanwhile are lost."""
         host.paused = True
@@ -297,12 +288,12 @@ class World:
 
         self.clock.at(self.clock.now_us + for_us, back)
 
-    def cut(self, links: Sequence[Link], for_us: int) -> None:
-        """Takes links down for a time."""
+    def cut(self, places: Sequence[Link | Switch], for_us: int) -> None:
+        """Takes links down, or pauses switches: packets that arrive meanwhile are lost, a switch's state stays."""
 
         def switch(up: bool) -> None:
-            for link in links:
-                link.up = up
+            for place in places:
+                place.up = up
 
         switch(False)
         self.clock.at(self.clock.now_us + for_us, partial(switch, True))

@@ -1,8 +1,9 @@
 """Draws the description of a world from a seed: most worlds are small and quick, a few are large, slow, or both."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 from sa_atp.lab.simulator.network import LinkSettings
@@ -15,6 +16,7 @@ from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, MOST_RA
 from sa_atp.switches.artefacts import most_contributions
 
 T = TypeVar("T")
+Jobs = tuple[JobScene, ...]
 
 RATES_MBPS = (10.0, 100.0, 1000.0, 10_000.0, 100_000.0)
 DELAYS_US = (1, 5, 20, 20, 100, 1000, 10_000, 50_000)  # one-way delay of a link: from a rack to another continent
@@ -27,6 +29,16 @@ PACKETS = (20, 20, 50, 50, 100, 100, 200, 400)  # about so many data packets tha
 MANY_PACKETS = 2000  # the same in a large world
 SHORT_US, LONG_US = (1, 2_000_000), (2_000_000, 20_000_000)
 SHORT = 0.93  # share of faults that are short
+FAULTS = (
+    (FaultKind.RESTART_SWITCH, 6),
+    (FaultKind.PAUSE_SWITCH, 3),
+    (FaultKind.CUT_WORKER, 3),
+    (FaultKind.PAUSE_WORKER, 4),
+    (FaultKind.PAUSE_SERVER, 3),
+    (FaultKind.RESTART_SERVER, 2),
+    (FaultKind.RESTART_WORKER, 3),
+    (FaultKind.KILL_WORKER, 1),
+)  # with weights; in worlds with leaves there is one more kind
 PEERS = 0.1  # share of worlds with a job of SwitchML
 SHORT_OF_SERVER = 0.6  # the same of the parameter server's pauses: during long ones, requests to it time out
 
@@ -47,7 +59,8 @@ def draw(seed: int) -> Scene:
         contributions = most_contributions(lanes)
     jobs = tuple(_job(rng, large, lanes, contributions) for _ in range(_weighted(rng, ((1, 6), (2, 3), (3, 1)))))
     quota = rng.choice([quota for quota in SLOTS if quota <= slots])
-    jobs = _gathering(seed, _scattered(seed, jobs, quota))
+    jobs = _some(random.Random(seed ^ 0x5CA77E2), 0.6, jobs, partial(_scattered, quota))
+    jobs = _some(random.Random(seed ^ 0x6A78E2), 0.4, jobs, _gathering)
     return Scene(
         seed=seed,
         lanes=lanes,
@@ -124,27 +137,22 @@ def _job(rng: random.Random, large: bool, lanes: int, contributions: int) -> Job
     )
 
 
-def _scattered(seed: int, jobs: Sequence[JobScene], quota: int) -> tuple[JobScene, ...]:
-    """Has results of some jobs scattered. It draws by itself: what else a seed means does not depend on it."""
-    rng = random.Random(seed ^ 0x5CA77E2)
-    found = []
-    for job in jobs:
-        is_plain = job.help is HelpGrade.NONE and job.micro_batches == 1
-        if is_plain and cut_of(job.ranks, quota) is not None and rng.random() < 0.6:
-            lengths = tuple(max(1, length // job.ranks) for length in job.lengths)
-            job = replace(job, scattered=True, lengths=lengths)
-        found.append(job)
-    return tuple(found)
+def _some(rng: random.Random, share: float, jobs: Sequence[JobScene], kind: Callable[[JobScene], JobScene]) -> Jobs:
+    """Changes some of the jobs that can be of a kind. What else a seed means does not depend on its generator."""
+    changed = zip(jobs, map(kind, jobs), strict=True)
+    return tuple(other if other != job and rng.random() < share else job for job, other in changed)
 
 
-def _gathering(seed: int, jobs: Sequence[JobScene]) -> tuple[JobScene, ...]:
-    """Has some jobs gather; draws by itself as well."""
-    rng = random.Random(seed ^ 0x6A78E2)
-    found = []
-    for job in jobs:
-        may_gather = job.help is HelpGrade.NONE and not job.scattered and job.not_finite is None
-        found.append(replace(job, gathers=True) if may_gather and rng.random() < 0.4 else job)
-    return tuple(found)
+def _scattered(quota: int, job: JobScene) -> JobScene:
+    """The job with scattered results, if it can have them."""
+    if job.help is not HelpGrade.NONE or job.micro_batches > 1 or cut_of(job.ranks, quota) is None:
+        return job
+    return replace(job, scattered=True, lengths=tuple(max(1, length // job.ranks) for length in job.lengths))
+
+
+def _gathering(job: JobScene) -> JobScene:
+    """The job with all-gathers, if it can have them."""
+    return replace(job, gathers=job.help is HelpGrade.NONE and not job.scattered and job.not_finite is None)
 
 
 def _lengths(rng: random.Random, ranks: int, count: int, lanes: int, packets: int) -> list[int]:
@@ -155,19 +163,7 @@ def _lengths(rng: random.Random, ranks: int, count: int, lanes: int, packets: in
 
 
 def _fault(rng: random.Random, leaves: int, jobs: Sequence[JobScene]) -> Fault:
-    kinds = [
-        (FaultKind.RESTART_SWITCH, 6),
-        (FaultKind.PAUSE_SWITCH, 3),
-        (FaultKind.CUT_WORKER, 3),
-        (FaultKind.PAUSE_WORKER, 4),
-    ]
-    kinds += [
-        (FaultKind.PAUSE_SERVER, 3),
-        (FaultKind.RESTART_SERVER, 2),
-        (FaultKind.RESTART_WORKER, 3),
-        (FaultKind.KILL_WORKER, 1),
-    ]
-    kinds += [(FaultKind.CUT_LEAF, 3)] if leaves else []
+    kinds = [*FAULTS, (FaultKind.CUT_LEAF, 3)] if leaves else FAULTS
     kind = _weighted(rng, kinds)
     job = rng.randrange(len(jobs))
     at_us = round(10 ** rng.uniform(1, 5.5))

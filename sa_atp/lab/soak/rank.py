@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from sa_atp.net.loop.compiled import worker_kernels
 from sa_atp.net.session import Sum
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError
 from sa_atp.protocol.job.membership import JoinRequest
+from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.packets.message_fields import HelpGrade, Results
 from sa_atp.steps.effects import Compute
 from sa_atp.steps.step import Stepper
@@ -28,18 +29,57 @@ PATIENCE = 0.02  # of a leader before it offers help, as a share of the time of 
 AGAIN_US = 300_000  # longest pause before a rank joins again
 
 
-class RankWorld(Protocol):
-    """The world, as a rank in it needs it (`world.SoakWorld`)."""
+class RankWorld:
+    """A world as its ranks know it (`world.SoakWorld`): its network, and what they have reached so far."""
 
-    scene: Scene
-    network: World
-    left: list[SimWorker]
+    def __init__(self, scene: Scene, network: World) -> None:
+        self.scene = scene
+        self.network = network
+        self.left: list[SimWorker] = []
+        """Connections that left the job with all their sums."""
+        self.ranks: list[Rank] = []
+        self.sums = 0
+        self.problem: Exception | None = None
+        """The first exception of a future's callback."""
+        self.progress_us = self.longest_us = 0
+        self.are_over = False
 
-    def note_progress(self) -> None: ...
-    def note_joined(self) -> None: ...
-    def note_sum(self, worker: SimWorker) -> None: ...
-    def schedule(self, delay_us: int, action: Callable[[], None]) -> None: ...
-    def run_guarded(self, action: Callable[[], None]) -> None: ...
+    def schedule(self, delay_us: int, action: Callable[[], None]) -> None:
+        self.network.clock.at(self.network.clock.now_us + delay_us, action)
+
+    def run_guarded(self, action: Callable[[], None]) -> None:
+        """Runs a callback of a future and keeps its exception, which the future would only log."""
+        try:
+            action()
+        except Exception as problem:
+            self.problem = self.problem or problem
+
+    def note_progress(self) -> None:
+        now_us = self.network.clock.now_us
+        self.longest_us = max(self.longest_us, now_us - self.progress_us)
+        self.progress_us = max(self.progress_us, now_us)
+        self.are_over = all(rank.is_over for rank in self.ranks)
+
+    def note_joined(self) -> None:
+        """Begins the faults that wait for the first rank to join."""
+        raise NotImplementedError
+
+    def note_sum(self, worker: SimWorker) -> None:
+        """Counts a correct sum, and checks the invariants. Raises: Broken."""
+        self.sums += 1
+        self.note_progress()
+        invariants.check_worker(worker)
+        if self.sums % len(self.ranks) == 0:
+            self.check_all()
+
+    def check_all(self) -> None:
+        """Checks all connections, switches and the parameter server. Raises: Broken."""
+        for rank in self.ranks:
+            if rank.worker is not None and rank.has_joined:
+                invariants.check_worker(rank.worker)
+        for rack in self.network.racks:
+            invariants.check_switch(rack)
+        invariants.check_server(self.network)
 
 
 class JobState:
@@ -79,7 +119,7 @@ class JobState:
         if self.scene.scattered:
             part = slice(member.rank * self.scene.lengths[step], (member.rank + 1) * self.scene.lengths[step])
             contributions = [each[part] for each in self.parts(step)]
-            self._compare(where, integers, sum_.out, values.reference_part(contributions, exponents))
+            self._compare(where, integers, sum_.out, values.reference(contributions, exponents))
             return
         course = (member.job, member.epoch, member.first_seq, step)  # sums differ from epoch to epoch
         if course in self._first:
@@ -90,7 +130,8 @@ class JobState:
                 if not np.array_equal(mine.view(np.uint8), others.view(np.uint8)):
                     raise Broken("sum", f"{where}: its {name} differ from another rank's")
             return
-        self._compare(where, integers, sum_.out, values.reference_sum(self.parts(step), exponents))
+        of_values = exponents[np.arange(integers.size) // CHUNK_VALUES]
+        self._compare(where, integers, sum_.out, values.reference(self.parts(step), of_values))
         self._first[course] = integers.copy(), exponents.copy(), sum_.out.copy()
 
     def _compare(self, where: str, integers: Integers, out: Values, expected: values.Reference) -> None:

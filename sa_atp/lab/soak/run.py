@@ -229,16 +229,9 @@ def run_lot(first: int, count: int, deadline: float | None, shrinks: bool) -> So
 
 
 @cache
-def _pipelines(lanes: int, contributions: int) -> list[Pipeline]:
-    """The pipelines of this process, which all worlds with this build reuse."""
-    return []
-
-
-def pipelines(lanes: int, contributions: int, count: int) -> list[Pipeline]:
-    known = _pipelines(lanes, contributions)
-    while len(known) < count:
-        known.append(Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder()))
-    return known[:count]
+def _pipeline(lanes: int, contributions: int, number: int) -> Pipeline:
+    """A pipeline of this process, which all worlds with this build reuse."""
+    return Pipeline.from_file(artefacts.program(lanes, contributions).json_path, cache=cache_folder())
 
 
 @cache
@@ -248,7 +241,7 @@ def _pipeline_of_peers() -> Pipeline:
 
 def run_scene(scene: Scene, transcript: Transcript | None = None) -> Outcome:
     """Runs a world. Raises: Broken."""
-    switches = pipelines(scene.lanes, scene.contributions, 1 + scene.leaves)
+    switches = [_pipeline(scene.lanes, scene.contributions, number) for number in range(1 + scene.leaves)]
     with _bounded(MOST_CPU_S):
         outcome = SoakWorld(scene, switches, None if transcript is None else transcript.attach).run()
         more = peers.run(scene, _pipeline_of_peers()) if scene.peer else 0

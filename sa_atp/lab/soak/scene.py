@@ -59,15 +59,11 @@ class Fault:
             when = f"{-self.at_us} us after the beginning"
         who = ""
         if self.kind in OF_SWITCHES:
-            who = f", {_switch(self.switch)}"
+            who = f", leaf {self.switch - 1}" if self.switch else ", the root"
         elif self.kind in OF_WORKERS:
             who = f", rank {self.rank} of job {self.job}"
         lasting = "" if self.kind is FaultKind.KILL_WORKER else f", for {self.for_us} us"
         return f"{when}: {self.kind.value}{who}{lasting}"
-
-
-def _switch(number: int) -> str:
-    return f"leaf {number - 1}" if number else "the root"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,7 +7,6 @@ import numpy as np
 from sa_atp.basics.arrays import Exponents, Values
 from sa_atp.lab.soak.invariants import Broken
 from sa_atp.lab.soak.scene import JobScene
-from sa_atp.protocol.numbers.fragments import CHUNK_VALUES
 from sa_atp.protocol.rank.sums.operation import UNKNOWN
 
 SHAPES = (("normal", 8), ("whole", 2), ("sparse", 2), ("spread", 2), ("opposite", 1), ("zeros", 1))
@@ -51,34 +50,19 @@ class Reference:
     """float64[values]"""
 
 
-def reference_sum(parts: list[Values], exponents: Exponents) -> Reference:
-    """Computes the reference. Args: exponents: one for each chunk. Raises: Broken: a value does not fit its exponent."""
-    values = parts[0].size
+def reference(parts: list[Values], exponents: Exponents) -> Reference:
+    """Computes the reference. Args: exponents: one for each value. Raises: Broken: a value does not fit its exponent."""
     wide = np.array(parts, np.float64)
-    total, bound = np.zeros(values, np.int64), np.zeros(values)
+    was_sent = exponents != UNKNOWN
+    if wide[:, ~was_sent].any():
+        raise Broken("sum", "a chunk was sent as zeros, and has other values")
     limit = 2.0 ** (30 - (len(parts) - 1).bit_length())  # protocol section 6.1
-    for chunk, exponent in enumerate(exponents.tolist()):
-        span = slice(chunk * CHUNK_VALUES, min((chunk + 1) * CHUNK_VALUES, values))
-        if exponent == UNKNOWN:
-            if wide[:, span].any():
-                raise Broken("sum", f"chunk {chunk} was sent as zeros, and has other values")
-            continue
-        rounded = np.rint(wide[:, span] * 2.0**exponent)
-        if (np.abs(rounded) >= limit).any():
-            raise Broken("sum", f"a value of chunk {chunk} overflows with exponent {exponent}, and was accepted")
-        bound[span] = len(parts) * 2.0 ** -(exponent + 1)
-        total[span] = rounded.astype(np.int64).sum(axis=0)
+    powers = np.where(was_sent, exponents, 0).astype(np.int64)
+    rounded = np.rint(np.ldexp(wide, powers))
+    too_large = np.flatnonzero((np.abs(rounded) >= limit).any(axis=0))
+    if len(too_large):
+        at = int(too_large[0])
+        raise Broken("sum", f"value {at} overflows with exponent {powers[at]}, and was accepted")
     exact = wide.sum(axis=0)
-    return Reference(total, exact, bound + np.abs(exact) * FLOAT_ERROR + LEAST)
-
-
-def reference_part(parts: list[Values], exponents: Exponents) -> Reference:
-    """Computes the sum as `reference_sum` does, with an exponent for each value."""
-    size = parts[0].size
-    found = Reference(np.zeros(size, np.int64), np.zeros(size), np.zeros(size))
-    for exponent in np.unique(exponents).tolist():
-        at = np.flatnonzero(exponents == exponent)
-        chunks = np.full(1 + len(at) // CHUNK_VALUES, exponent, np.int16)
-        some = reference_sum([part[at] for part in parts], chunks)
-        found.integers[at], found.exact[at], found.bound[at] = some.integers, some.exact, some.bound
-    return found
+    bound = np.where(was_sent, np.ldexp(float(len(parts)), -(powers + 1)), 0.0)
+    return Reference(rounded.astype(np.int64).sum(axis=0), exact, bound + np.abs(exact) * FLOAT_ERROR + LEAST)

@@ -1,18 +1,20 @@
 """Builds a world from its description, runs it to its end, and checks it."""
 
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from logging.handlers import BufferingHandler
 
 from sa_atp.basics.words import plural
 from sa_atp.lab.simulator.network import Link
-from sa_atp.lab.simulator.sim_worker import SimWorker
+from sa_atp.lab.simulator.nodes import Switch
 from sa_atp.lab.simulator.world import World
 from sa_atp.lab.soak import invariants
 from sa_atp.lab.soak.invariants import Broken
-from sa_atp.lab.soak.rank import JobState, Rank
+from sa_atp.lab.soak.rank import JobState, Rank, RankWorld
 from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
 from sa_atp.net.loop.compiled import plan_kernels, worker_kernels
 from sa_atp.protocol.help.plan import PLAIN
@@ -48,7 +50,7 @@ class Outcome:
     """The longest time in which no rank made progress."""
 
 
-class SoakWorld:
+class SoakWorld(RankWorld):
     """A world; it runs once."""
 
     def __init__(
@@ -58,8 +60,7 @@ class SoakWorld:
         pipelines: one for the root and one for each leaf, with the program for the scene's lanes and contributions.
         watch: called with the network before it runs.
         """
-        self.scene = scene
-        self.network = World(
+        network = World(
             seed=scene.seed,
             pipelines=list(pipelines),
             links=scene.links,
@@ -75,14 +76,11 @@ class SoakWorld:
             kernels=worker_kernels() if scene.compiled else None,
             plan_kernels=plan_kernels() if scene.compiled else PLAIN,
         )
-        self.left: list[SimWorker] = []
-        """Connections that left the job with all their sums."""
+        super().__init__(scene, network)
         self.jobs = [JobState(scene.seed, number, job) for number, job in enumerate(scene.jobs)]
         self.ranks = [self._rank(job, rank) for job in self.jobs for rank in range(job.scene.ranks)]
-        self._problem: Exception | None = None
-        self._sums = self._results = 0
-        self._progress_us = self._longest_us = self._over_us = 0
-        self._has_begun = self._are_over = False
+        self._results = self._over_us = 0
+        self._has_begun = False
         fragments = sum(
             job.ranks
             * sum(length // scene.lanes + 2 for length in job.lengths)
@@ -102,49 +100,16 @@ class SoakWorld:
         job.ranks.append(found)
         return found
 
-    # --- called by ranks --------------------------------------------------------------------------------------------------
-
-    def schedule(self, delay_us: int, action: Callable[[], None]) -> None:
-        self.network.clock.at(self.network.clock.now_us + delay_us, action)
-
-    def run_guarded(self, action: Callable[[], None]) -> None:
-        """Runs a callback of a future and keeps its exception, which the future would only log."""
-        try:
-            action()
-        except Exception as problem:
-            self._problem = self._problem or problem
-
-    def note_progress(self) -> None:
-        now_us = self.network.clock.now_us
-        self._longest_us = max(self._longest_us, now_us - self._progress_us)
-        self._progress_us = max(self._progress_us, now_us)
-        self._are_over = all(rank.is_over for rank in self.ranks)
+    # --- faults -----------------------------------------------------------------------------------------------------------
 
     def note_joined(self) -> None:
+        """Begins the faults that wait for the first rank to join."""
         self.note_progress()
         if not self._has_begun:
             self._has_begun = True
             for fault in self.scene.faults:
                 if fault.at_us >= 0:
                     self.schedule(fault.at_us, partial(self._strike, fault))
-
-    def note_sum(self, worker: SimWorker) -> None:
-        """Counts a correct sum, and checks the invariants. Raises: Broken."""
-        self._sums += 1
-        self.note_progress()
-        invariants.check_worker(worker)
-        if self._sums % len(self.ranks) == 0:
-            self._check_all()
-
-    def _check_all(self) -> None:
-        for rank in self.ranks:
-            if rank.worker is not None and rank.has_joined:
-                invariants.check_worker(rank.worker)
-        for rack in self.network.racks:
-            invariants.check_switch(rack)
-        invariants.check_server(self.network)
-
-    # --- faults -----------------------------------------------------------------------------------------------------------
 
     def _strike(self, fault: Fault) -> None:
         """Begins a fault, unless another one holds the same device at that time."""
@@ -153,8 +118,8 @@ class SoakWorld:
         match fault.kind:
             case FaultKind.RESTART_SWITCH if rack.switch.up:
                 network.restart_switch(rack, fault.for_us)
-            case FaultKind.PAUSE_SWITCH if rack.switch.up:
-                network.pause_switch(rack, fault.for_us)
+            case FaultKind.PAUSE_SWITCH:
+                self._cut([rack.switch], fault.for_us)
             case FaultKind.CUT_LEAF:
                 self._cut(network.trunk_of(rack), fault.for_us)
             case FaultKind.CUT_WORKER:
@@ -170,22 +135,22 @@ class SoakWorld:
             case FaultKind.RESTART_SERVER:
                 network.restart_server(fault.for_us)
 
-    def _cut(self, links: Sequence[Link], for_us: int) -> None:
-        if all(link.up for link in links):
-            self.network.cut(links, for_us)
+    def _cut(self, places: Sequence[Link | Switch], for_us: int) -> None:
+        if all(place.up for place in places):
+            self.network.cut(places, for_us)
 
     # --- running ----------------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Raises: Broken."""
-        logged = _Logged()
+        logged = BufferingHandler(sys.maxsize)  # what futures log: an exception that a callback of theirs raised
         log = logging.getLogger("concurrent.futures")
         log.addHandler(logged)
         log.propagate = False
         try:
             self._run()
-            if logged.first is not None:
-                raise Broken("unhandled", logged.first)
+            if logged.buffer:
+                raise Broken("unhandled", logging.Formatter().format(logged.buffer[0]))
         except Broken:
             raise
         except Exception:
@@ -198,11 +163,11 @@ class SoakWorld:
             virtual_us=self._over_us,
             events=self.network.clock.scheduled,
             packets=sum(link.stats.carried for link in links),
-            sums=self._sums,
+            sums=self.sums,
             ranks=len(self.ranks),
             done=sum(rank.has_all for rank in self.ranks),
             errors=sum(len(rank.errors) for rank in self.ranks),
-            longest_us=self._longest_us,
+            longest_us=self.longest_us,
         )
 
     def _run(self) -> None:
@@ -219,23 +184,23 @@ class SoakWorld:
             is_over = clock.run(self._is_over, look_us)
             self._raise_problem()
             self._look_for_results(look_us)
-            if not is_over and (not clock.waiting or look_us - self._progress_us > bound_us):
+            if not is_over and (not clock.waiting or look_us - self.progress_us > bound_us):
                 waiting = "no event is scheduled" if not clock.waiting else "no rank makes progress"
                 raise Broken("hang", f"{waiting} after {look_us / 1e6:.0f} s\n{self.describe()}")
         self._over_us = clock.now_us
-        clock.run(lambda: self._problem is not None, clock.now_us + DRAIN_US + self.scene.apart_us)
+        clock.run(lambda: self.problem is not None, clock.now_us + DRAIN_US + self.scene.apart_us)
         self._raise_problem()
         if clock.waiting:
             raise Broken(
                 "left over", f"{plural(clock.waiting, 'event')} scheduled {DRAIN_US / 1e6:.0f} s after the end"
             )
-        self._check_all()
+        self.check_all()
         self._check_ends()
         orderly = all(fault.kind is not FaultKind.RESTART_SERVER for fault in self.scene.faults)
         invariants.check_left(self.network, self.left, orderly=orderly)
 
     def _is_over(self) -> bool:
-        if self._problem is not None or self._are_over:
+        if self.problem is not None or self.are_over:
             return True
         clock = self.network.clock
         if clock.scheduled > self._most_events + EVENTS_A_SECOND * len(self.ranks) * clock.now_us / 1e6:
@@ -247,11 +212,11 @@ class SoakWorld:
         results = sum(rank.worker.worker.stats.results for rank in self.ranks if rank.worker and rank.has_joined)
         if results != self._results:
             self._results = results
-            self._progress_us = max(self._progress_us, now_us)
+            self.progress_us = max(self.progress_us, now_us)
 
     def _raise_problem(self) -> None:
-        if self._problem is not None:
-            raise self._problem
+        if self.problem is not None:
+            raise self.problem
 
     def _check_ends(self) -> None:
         """A rank without all its sums has an error that explains it. Raises: Broken."""
@@ -280,17 +245,3 @@ class SoakWorld:
             f"at the server: {job.name}: {job.state.value}, {job.stats}" for job in self.network.server.jobs.values()
         ]
         return "\n".join(lines)
-
-
-class _Logged(logging.Handler):
-    """Keeps the first exception that a future logs: one that its callback raised."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: str | None = None
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if self.first is None:
-            problem = record.exc_info[1] if record.exc_info else None
-            trace = "".join(traceback.format_exception(problem)).rstrip() if problem is not None else ""
-            self.first = f"{record.getMessage()}\n{trace}"

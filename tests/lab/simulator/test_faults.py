@@ -85,7 +85,7 @@ def test_nothing_passes_a_link_that_is_cut(pipelines: list[Pipeline]) -> None:
 def test_switches_and_hosts_pause_and_go_on(pipelines: list[Pipeline]) -> None:
     cluster, reduction = running(pipelines)
     world = cluster.world
-    world.pause_switch(world.leaves[1], 200_000)
+    world.cut([world.leaves[1].switch], 200_000)
     world.pause_host(world.hosts["10.0.0.1"], 300_000)
     cluster.run_for(0.29)
     assert not reduction.over
