@@ -46,7 +46,6 @@ def beliefs(draw: st.DrawFn) -> Belief:
         link_free_us=draw(TIME_US),
         answer_us=draw(st.integers(0, 100)),
         asks_again_us=draw(TIME_US),
-        left_alone_us=draw(TIME_US),
         behind_us=draw(st.one_of(st.just(-NEVER_US), TIME_US)),
         patience_us=draw(st.sampled_from((50, 200))),
     )

@@ -86,8 +86,6 @@ class Belief:
     """How long an answer takes to reach it."""
     asks_again_us: int = 0
     """When its next offer should be here."""
-    left_alone_us: int = 0
-    """Until when nobody takes its work, because it waits for the sum of the step before."""
     behind_us: int = 0
     """Until when it counts as receiving sums of earlier steps."""
     patience_us: int = 0

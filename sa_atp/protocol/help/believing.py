@@ -168,7 +168,7 @@ def machine(b: Any, helper: Any, busy_until_us: int, now_us: int, m: Any) -> Non
     m.open, m.loose = (0, b.free) if b.is_ended else (b.free, 0)
     # it is given work when it asks next, and hears of it later
     m.told_us = max(now_us, b.asks_again_us) + b.answer_us // 2
-    m.spared_us = NEVER_US if is_late else b.left_alone_us
+    m.spared_us = NEVER_US if is_late else 0
     m.release_us = max(now_us + b.answer_us, m.spared_us)
     m.link_us, m.link_free_us = b.link_us, b.link_free_us
     m.unsent = (0 if b.is_idle else b.held - left) + b.in_lot

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.advice import Advice
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US, expected_us
+from sa_atp.protocol.help.believing import ASK_AGAIN_US, NEVER_US
 from sa_atp.protocol.help.lots import LONGEST_POLL_US, Lots
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Plan
 from sa_atp.protocol.help.progress import NOBODY, Course, SendProgress, Step, Worker
-from sa_atp.protocol.help.projection import SPARING, Projection
+from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
 from sa_atp.protocol.help.rules import Rule
 from sa_atp.protocol.help.silence import Silence
@@ -30,7 +30,6 @@ from sa_atp.protocol.packets.message_fields import HelpGrade
 __all__ = ["Ledger", "SendProgress"]
 
 STEPS_KEPT = 4  # leaders may run ahead of a straggler whose work they do
-WAITS = 1.5  # a worker that takes so many times as long as usual is late because of its device, not of its link
 LATE = Rule("late workers' word", "A worker that says it has not got on, after its work was due, is believed at once.")
 REVOCATIONS = Rule("revocations", "Owners are asked for pieces that the plan has for others, or that are late.")
 
@@ -102,9 +101,7 @@ class Ledger:
         """Grants an owner what the plan has for it. Returns: how many of its own micro-batches it holds then."""
         course = state.courses[rank]
         if not said.begun and said.since_us is None and not said.spent_us:
-            self._leave_alone(state, rank, now_us)  # it is not in this step yet
-            return held
-        course.left_alone_until_us = 0
+            return held  # it is not in this step yet
         is_own = held < self.micro_batches or said.offer is None
         if is_own and rank not in state.ended and course.idle_us is None:
             held = self._grant_more(state, rank, said.begun, held, now_us)
@@ -174,23 +171,6 @@ class Ledger:
         return at_it_us > (self._projection.duration(state, rank) or NEVER_US)
 
     # --- an owner's own shard -----------------------------------------------------------------------------------------
-
-    @SPARING.or_else(None)
-    def _leave_alone(self, state: Step, rank: int, now_us: int) -> None:
-        """Leaves a worker that has not begun this step its own work for a while, if it waits for the sum of the step
-        before.
-
-        That sum was lost, or comes down a slow link; helping such a worker would make the next sum late for it as well.
-        """
-        course, before = state.courses[rank], self._steps.get(state.number - 1)
-        is_done = before is not None and before.courses[rank].idle_us is not None
-        b, usual_us = self._projection.beliefs(state)[rank], self._projection.typical_us(rank) or 0
-        each_us = expected_us(b, b)
-        if is_done and course.left_alone_until_us is None and each_us <= WAITS * usual_us:
-            worker = self._workers[rank]
-            whole_us = self.micro_batches * each_us + worker.send_us
-            course.left_alone_until_us = now_us + 2 * max(whole_us, worker.lag_us, 2 * worker.answer_us)
-            state.news.add(rank)
 
     def _plan(
         self, state: Step, now_us: int, rank: int = NOBODY, busy_until_us: int = NEVER_US

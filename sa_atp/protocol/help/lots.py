@@ -74,7 +74,7 @@ class Lots:
         shards = [
             (b.is_ended, count, shard)
             for shard, count in part.items()
-            if count and (b := beliefs[shard]).free and b.left_alone_us <= done_us and not is_behind(b, now_us)
+            if count and (b := beliefs[shard]).free and not is_behind(b, now_us)
         ]
         if not shards:
             return 0

@@ -111,9 +111,6 @@ class Course:
     """How long a micro-batch took it in this step; None: not known."""
     idle_us: int | None = None
     """When it reported to have computed all that it held of its own; None: not yet."""
-    left_alone_until_us: int | None = None
-    """Until then nobody takes its work, because it waits for the sum of the step before. None: not decided; 0: it has
-    begun the step."""
     lot: list[tuple[int, int]] = field(default_factory=list)
     """The lot: (shard, micro-batch) given to it as a helper that it has not sent yet."""
     lot_until_us: int = 0

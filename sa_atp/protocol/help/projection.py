@@ -101,7 +101,6 @@ class Projection:
             link_free_us=max(own_us, course.link_until_us),
             answer_us=worker.answer_us,
             asks_again_us=course.asks_again_us,
-            left_alone_us=course.left_alone_until_us or 0,
             behind_us=self._behind_us(state, worker),
             # in the first step no times are known, and workers that joined late have not begun
             patience_us=(FIRST_PATIENCE if state.is_first else 1) * LEAST_SENDING_US,

@@ -219,22 +219,6 @@ def test_a_lost_call_is_made_up_for() -> None:
     assert again is None or not set(again.micro_batches) & set(called.micro_batches)
 
 
-@pytest.mark.parametrize(
-    ("sent_us", "answer_us", "left_us"), [(1, 0, 8_000), (100_000, 0, 208_000), (1, 20_000, 80_000)]
-)
-def test_a_worker_that_waits_for_the_last_sum_keeps_its_work_for_a_while(
-    sent_us: int, answer_us: int, left_us: int
-) -> None:
-    """It waits for lost packets, or for its link: help would make the next sum later for it."""
-    ledger = known(2, 4, [FAST_US, FAST_US])
-    waiting = About(answer_us=answer_us, sent_us=sent_us)
-    ledger.idle(0, 1, About(FAST_US, 4 * FAST_US, answer_us, sent_us), 4 * FAST_US)
-    assert ledger.claim(1, 1, 0, 0, None, waiting, 1_000_000) == (0, False)
-    leader = About(FAST_US, 4 * FAST_US)
-    assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us - 1_000) is None
-    assert ledger.ask(1, 0, ALL, leader, 0, 1_000_000 + left_us + 1_000) is not None, "but not for ever"
-
-
 def test_a_worker_still_computing_the_last_step_is_helped_at_once() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
     ledger.idle(1, 0, About(FAST_US, 4 * FAST_US), 1_000_000)

@@ -1,4 +1,4 @@
-"""Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.6)"""
+"""Results that others have: asking the parameter server for those that we missed, and giving ours to it. (section 5.7)"""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
@@ -18,10 +18,7 @@ from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.stamp import contributions_again, known_results
 
 FETCH_FRAGMENTS = 256  # results asked of the parameter server at once
-MAX_PATIENCE_US = 1_000_000  # for a batch that takes long to come down a slow link
 QUICK_TRIES = 2  # of a batch of which nothing comes, before silence decides when the next one is
-GAP = 8  # of the time that a batch takes to come, so much may be between two of its results
-SMOOTHING = 0.25  # weight of the newest measurement of that
 
 
 def runs_of(missing: Indices) -> list[tuple[int, int]]:
@@ -42,15 +39,9 @@ class Fetching:
         self._answer_us = answer_us
         self._kept: list[Operation] = []  # over for us, but others may still miss results of them; in order
         self._until_us = 0  # a batch that was asked for may come until then
-        self._there_us = 0  # the first of it should have come by then
         self._asked_to = membership.first_seq  # where it ends
-        self._asked_us: int | None = None  # when it was asked for first; None: how long it takes has been measured
-        self._again_to = membership.first_seq  # what is before this was asked for again since
-        self._takes_us = 0  # how long batches take to come; 0: not known
         self._batch = FETCH_FRAGMENTS  # how many are asked for the next time
         self._tries = 0  # since something of it has come
-        self._is_again = False  # whether any of it was asked for again
-        self._is_through = False  # whether its last one has come
         self._asked_of: int | None = None  # the operation's first sequence number
 
     def ask(self, active: Iterable[Operation], now_us: int, *, by_order: bool = False) -> None:
@@ -72,8 +63,7 @@ class Fetching:
             first = (operation.first_seq + plan.number_of(oldest)) & SEQ_MASK
             is_new = serial_distance(first, self._asked_to) <= 0  # all of the last one has come
             if is_new:
-                self._batch, self._asked_us, self._again_to = FETCH_FRAGMENTS, now_us, first
-                self._tries, self._is_again, self._is_through = 0, False, False
+                self._batch, self._tries = FETCH_FRAGMENTS, 0
             elif now_us < self._until_us:
                 return []
             missing = missing[missing < oldest + self._batch]
@@ -81,14 +71,9 @@ class Fetching:
             end = (first + runs[-1][1]) & SEQ_MASK
             if is_new or serial_distance(self._asked_to, end) > 0:
                 self._asked_to = end
-            if not is_new:
-                self._is_again = True
-                if serial_distance(self._again_to, end) > 0:
-                    self._again_to = end
             self._tries += 1
             self._asked_of = operation.first_seq
-            self._until_us = now_us + min(max(2 * self._takes_us, self._patience_us), MAX_PATIENCE_US)
-            self._there_us = now_us + self._takes_us if self._takes_us else self._until_us
+            self._until_us = now_us + self._patience_us
             # The batch may wait in a long queue, which asking for all of it again would make longer. It may also be lost,
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
@@ -109,24 +94,9 @@ class Fetching:
         Args: newest: the last of these fragments.
         """
         self._batch, self._tries = FETCH_FRAGMENTS, 0
-        left = serial_distance(newest, self._asked_to) - 1
-        # what was asked for once tells how long that takes
-        if self._asked_us is not None and serial_distance(self._again_to, newest) >= 0 and left >= 0:
-            took_us, self._asked_us = now_us - self._asked_us, None
-            took_us = min(took_us, MAX_PATIENCE_US)
-            self._takes_us += int((SMOOTHING if self._takes_us else 1) * (took_us - self._takes_us))
-        # They come in order: behind the last one nothing is to be waited for, nor behind the last of those that were
-        # asked for again, unless it follows at once. What comes late and slowly may have been asked for by probes.
-        self._is_through |= left <= 0
-        is_last_again = serial_distance(newest, self._again_to) == 1
-        if (is_last_again and self._is_through) or (left <= 0 and not self._is_again):
-            self._until_us = now_us
-            return
-        if left <= 0 or is_last_again or now_us >= self._there_us:
-            at_once_us = max(self._answer_us() // 2, MIN_TIMEOUT_US) if self._answer_us() else self._patience_us
-            self._until_us = now_us + max(self._takes_us // GAP, at_once_us)
-        else:  # of what was asked for before
-            self._until_us = now_us + max(self._takes_us, self._patience_us)
+        # they come in order: what is missing behind the last one is lost
+        is_last = serial_distance(newest, self._asked_to) <= 1
+        self._until_us = now_us if is_last else now_us + self._patience_us
 
     @property
     def _patience_us(self) -> int:
