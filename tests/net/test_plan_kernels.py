@@ -39,7 +39,6 @@ def beliefs(draw: st.DrawFn) -> Belief:
         newest_us=draw(TIME_US),
         due_us=draw(TIME_US),
         lot_us=draw(TIME_US),
-        in_lot=draw(st.integers(0, 2)),
         has_lot=draw(st.booleans()),
         link_us=draw(st.sampled_from((0, 50, 300))),
         slow_link_us=draw(st.sampled_from((0, 50, 300))),

@@ -73,8 +73,6 @@ class Belief:
     """When it should be done with what it holds."""
     lot_us: int = 0
     """When it should have computed its lot."""
-    in_lot: int = 0
-    """Micro-batches of others in its lot that it has not begun to send."""
     has_lot: bool = False
     link_us: int = 0
     """For how long a contribution keeps its link busy."""

@@ -142,21 +142,20 @@ def machines(beliefs: Any, rank: int, busy_until_us: int, now_us: int, made: Any
     """
     movable = 0
     for each in range(len(beliefs)):
-        helper, m = beliefs[each if rank < 0 else rank], made[each]
-        machine(beliefs[each], helper, busy_until_us if each == rank else NEVER_US, now_us, m)
+        m = made[each]
+        machine(beliefs[each], busy_until_us if each == rank else NEVER_US, now_us, m)
         movable += m.open + m.loose + (m.held if each != rank else 0)
     return int(movable)
 
 
-def machine(b: Any, helper: Any, busy_until_us: int, now_us: int, m: Any) -> None:
+def machine(b: Any, busy_until_us: int, now_us: int, m: Any) -> None:
     """Works out a worker as the planner sees it now.
 
     Args:
-        helper: the belief about the worker that might copy its work.
         busy_until_us: when it says that it will be done with all that it has; NEVER_US: it has not just said so.
         m: the machine, which is overwritten.
     """
-    each_us, is_late = expected_us(b, b), is_behind(b, now_us)
+    each_us = expected_us(b, b)
     m.free_us, left = busy_until_us, 0
     if busy_until_us == NEVER_US:
         m.free_us = free_us(b, now_us)
@@ -168,11 +167,8 @@ def machine(b: Any, helper: Any, busy_until_us: int, now_us: int, m: Any) -> Non
     m.open, m.loose = (0, b.free) if b.is_ended else (b.free, 0)
     # it is given work when it asks next, and hears of it later
     m.told_us = max(now_us, b.asks_again_us) + b.answer_us // 2
-    m.spared_us = NEVER_US if is_late else 0
+    m.spared_us = NEVER_US if is_behind(b, now_us) else 0
     m.release_us = max(now_us + b.answer_us, m.spared_us)
     m.link_us, m.link_free_us = b.link_us, b.link_free_us
-    m.unsent = (0 if b.is_idle else b.held - left) + b.in_lot
-    m.copy_us = NEVER_US
-    if not is_late and not has_none(b):
-        m.copy_us = max(now_us, backup_own_us(b, helper), backup_lot_us(b, helper))
+    m.sends = not b.is_idle and b.held > left
     m.joins = b.is_idle or (busy_until_us != NEVER_US and b.slow_link_us > 0)

@@ -144,8 +144,6 @@ class Lots:
         again_us = self._projection.ask_again_us(state, rank, now_us)
         if again_us == NEVER_US:  # all others have computed all that they have: the sum will come
             return RAREST_POLL_US
-        if self._is_any_free(state):  # others may leave what the plan has for them
-            again_us = min(again_us, int(self._projection.beliefs(state)[rank].each_us))
         # its question is here as long after that as an answer takes, half on the way there and half on the way back
         return min(max(0, again_us - self._workers[rank].answer_us), LONGEST_POLL_US)
 

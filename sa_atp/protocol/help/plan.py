@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 
 from sa_atp.protocol.help import believing, planning
 from sa_atp.protocol.help.belief import Belief
-from sa_atp.protocol.help.believing import NEVER_US
 from sa_atp.protocol.help.planning import May
 from sa_atp.protocol.records import Records, table
 
@@ -82,10 +81,8 @@ class Machine:
     """For how long a contribution keeps its link busy."""
     link_free_us: int = 0
     """When what it has sent already has left its link."""
-    unsent: int = 0
-    """Pieces that it has computed or begun, and not sent."""
-    copy_us: int = NEVER_US
-    """When another worker can begin a copy of one of these."""
+    sends: bool = False
+    """Whether it has begun pieces of its own, which will keep its link busy."""
     joins: bool = True
     """Whether what it computes for others leaves together with that, rather than after it."""
 

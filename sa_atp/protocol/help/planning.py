@@ -60,7 +60,7 @@ def schedule(machines: Any, helpers: May, end_us: float, own: Integers, parts: M
     is_helper = np.ones(count, np.bool_)
     last_us = -math.inf
     left = np.empty(
-        (3 * count, 4), np.int64
+        (2 * count, 4), np.int64
     )  # (release, weight, shard, pieces), in the order in which they are given out
     rows = 0
     for rank in range(count):
@@ -68,18 +68,15 @@ def schedule(machines: Any, helpers: May, end_us: float, own: Integers, parts: M
         ready_us[rank] = max(m.free_us, m.told_us)
         link_free_us[rank] = m.link_free_us
         last_us = max(last_us, link_free_us[rank])
-        if not (m.held or m.open or m.loose or m.unsent):
+        if not (m.held or m.open or m.loose or m.sends):
             continue
         own[rank] = pieces = own_by(m, end_us)
         done_us = own_done_us(m, pieces)
-        own_left_us = left_us(m, done_us) if m.unsent or pieces else link_free_us[rank]
-        if own_left_us > end_us and not pieces:  # nobody waits for what it has begun
-            rows = insert(left, rows, m.copy_us, m.weight, rank, m.unsent)
-            own_left_us = link_free_us[rank]
-            is_helper[rank] = False
-        last_us = max(last_us, own_left_us)
         ready_us[rank] = max(done_us, m.told_us)
-        if not m.joins:
+        own_left_us = max(done_us, m.link_free_us) + m.link_us
+        if pieces:
+            last_us = max(last_us, own_left_us)
+        if (pieces or m.sends) and not m.joins:
             link_free_us[rank] = own_left_us
         surplus = m.held + m.open - pieces
         if surplus:
@@ -149,8 +146,3 @@ def own_done_us(m: Any, count: int) -> float:
     if count <= m.held:
         return float(done_us)
     return float(max(done_us, m.told_us) + (count - m.held) * piece_us(m))
-
-
-def left_us(m: Any, computed_us: float) -> float:
-    """When what a worker has computed by then has left."""
-    return float(max(computed_us, m.link_free_us) + m.link_us)

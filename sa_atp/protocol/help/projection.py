@@ -94,7 +94,6 @@ class Projection:
             newest_us=course.newest_us or 0,
             due_us=due_us,
             lot_us=course.lot_until_us,
-            in_lot=len(course.lot) * course.is_gathering,
             has_lot=bool(course.lot),
             link_us=link_us,
             slow_link_us=link_us if self.has_slow_link(rank) else 0,

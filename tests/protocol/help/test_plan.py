@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sa_atp.protocol.help import plan
 from sa_atp.protocol.help.plan import Machine
-from sa_atp.protocol.help.planning import left_us, own_done_us, piece_us
+from sa_atp.protocol.help.planning import own_done_us, piece_us
 
 PIECE_US = st.integers(20, 200)
 
@@ -56,7 +56,7 @@ def end_of(found: Sequence[Machine], given_to: Sequence[Sequence[int]]) -> float
     for rank, m in enumerate(found):
         own_us = own_done_us(m, given_to[rank][rank])
         if given_to[rank][rank]:
-            last = max(last, left_us(m, own_us))  # its own leaves together with what it computes for others
+            last = max(last, max(own_us, m.link_free_us) + m.link_us)  # its own leaves together with what it computes for others
         last = max(last, m.link_free_us)
         jobs = []
         for shard, split in enumerate(given_to):
@@ -161,12 +161,3 @@ def test_pieces_that_nobody_holds_are_done_by_helpers_whatever_that_saves() -> N
     found = [Machine(0, 10, loose=4), Machine(0, 10, held=2)]
     made = plan.make(found, better_by_us=1000)
     assert made.parts == [{0: 3}, {0: 1}]
-
-
-def test_what_a_stopped_worker_has_begun_is_copied_if_that_is_sooner() -> None:
-    found = [Machine(1000, 10, held=3, unsent=2, copy_us=60), Machine(50, 10), Machine(50, 10)]
-    made = plan.make(found)
-    assert made.own[0] == 0
-    assert [part.get(0, 0) for part in made.parts] == [0, 3, 2]
-    made = plan.make([Machine(70, 10, held=3, unsent=2, copy_us=60), *found[1:]])
-    assert made.own[0] + sum(part.get(0, 0) for part in made.parts) == 3, "it is done before copies would be"

@@ -29,7 +29,7 @@ def idle(state: Step, *ranks: int) -> Step:
 
 def machine_of(projection: Projection, state: Step, rank: int) -> Machine:
     b, found = projection.belief(state, rank), Machine()
-    machine(b, b, NEVER_US, NOW_US, found)
+    machine(b, NEVER_US, NOW_US, found)
     return found
 
 
@@ -140,7 +140,7 @@ def test_an_owner_gives_up_at_once_what_nobody_holds_and_later_what_it_holds() -
     state.courses[0].begun, state.courses[0].is_computing = 1, True
     state.owner[0][4:] = [-1] * 4
     found = machine_of(projection, state, 0)
-    assert (found.free_us, found.held, found.open, found.unsent) == (NOW_US + EACH_US, 3, 4, 1)
+    assert (found.free_us, found.held, found.open, found.sends) == (NOW_US + EACH_US, 3, 4, True)
     assert (found.spared_us, found.release_us) == (0, NOW_US + EACH_US)
     state.ended.add(0)
     found = machine_of(projection, state, 0)
