@@ -84,7 +84,7 @@ class Lots:
         if is_early and not course.joins_lot and self._racks.are_summed_together(state, rank, shard):
             course.joins_lot, course.own_in_lot = True, state.held(rank)
             course.lot = [(rank, m) for m in range(course.own_in_lot)]
-        most = max(1, math.ceil(b.answer_us / each_us), beliefs[shard].free // (2 * self._map.world_size))
+        most = max(1, math.ceil(b.answer_us / each_us))
         lot: list[int] = []
         while len(lot) < min(count, most) and state.free(shard):
             tail = state.last_free(shard)
