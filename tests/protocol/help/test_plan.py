@@ -56,7 +56,8 @@ def end_of(found: Sequence[Machine], given_to: Sequence[Sequence[int]]) -> float
     for rank, m in enumerate(found):
         own_us = own_done_us(m, given_to[rank][rank])
         if given_to[rank][rank]:
-            last = max(last, max(own_us, m.link_free_us) + m.link_us)  # its own leaves together with what it computes for others
+            # its own leaves together with what it computes for others
+            last = max(last, max(own_us, m.link_free_us) + m.link_us)
         last = max(last, m.link_free_us)
         jobs = []
         for shard, split in enumerate(given_to):
