@@ -228,7 +228,7 @@ class StepWork:
         new = (told.work | told.copies) & ~self._given
         self._given |= new
         for bits, is_copy in ((told.work & new, False), (told.copies & new, True)):
-            for shard, numbers in helping.contributions.micro_batches_of(bits).items():
+            for shard, numbers in helping.micro_batches_of(bits).items():
                 # the last one first, as it is farthest from what the owner is at
                 self._works.append(Work(shard, tuple(numbers if is_copy else numbers[::-1]), is_copy))
                 helping.helped += 0 if shard == helping.rank else len(numbers)
@@ -287,7 +287,8 @@ class Helping:
         self.helped = 0
         """Micro-batches of other ranks that this rank was given to compute."""
         self.rank = membership.rank
-        self.contributions = membership.map
+        self.micro_batches_of = membership.map.micro_batches_of
+        """Finds the micro-batches in a message's bitmap, by rank."""
         self._works: dict[int, StepWork] = {}  # by step
 
     def begin_step(self) -> int:

@@ -58,14 +58,19 @@ class _Helping(Helping):
     def __init__(self, worker: "FlowWorker", answer_us: Callable[[], int]) -> None:
         super().__init__(worker.membership, worker.ask, worker.now_us, answer_us)
         self._worker = worker
+        self._group = worker.job.help.group_of(worker.rank)
+        self.micro_batches_of = self._group.micro_batches_of
 
     def offer(self, work: StepWork, missing: int, *, busy_us: int, progress: SendProgress | None) -> None:
         help_, rank = self._worker.job.help, self._worker.rank
         if not busy_us and not help_.concerns(rank, missing):
             work.is_offering = work.has_offered = True
-            self._worker.when_missing(lambda lacks, sent: work.offer(lacks, busy_us=0, progress=sent))
+            self._worker.when_missing(lambda lacks, sent: self._offer(work, lacks, 0, sent))
         else:
-            work.offer(missing, busy_us=busy_us, progress=progress)
+            self._offer(work, missing, busy_us, progress)
+
+    def _offer(self, work: StepWork, missing: int, busy_us: int, progress: SendProgress | None) -> None:
+        work.offer(self._group.bits_here(missing), busy_us=busy_us, progress=progress)
 
 
 class FlowWorker(Asking):

@@ -4,9 +4,7 @@ A ledger scans all workers of a job for each decision, which suits jobs that fit
 into groups of workers below one leaf, each with a ledger of its own; workers help each other within a group.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-
-from msgspec.structs import replace
+from collections.abc import Iterator, Sequence
 
 from sa_atp.net.loop.compiled import plan_kernels
 from sa_atp.protocol.help.ledger import Ledger
@@ -47,39 +45,29 @@ class _Book(Job):
         self.log = nobody
 
 
-class _Group:
-    """A group of workers and its ledger, which knows them by their places in the group."""
+class Group:
+    """A group of workers and its ledger, which knows them by their places in the group.
+
+    Bitmaps in messages are of the group's contributions: the whole job may have more than a message can name.
+    """
 
     def __init__(self, ranks: Sequence[int], whole: ContributionMap, book: _Book) -> None:
         self.ranks = ranks
         self.book = book
         self.members = [Member(n, ("", UDP_PORT), 0, 0) for n in range(len(ranks))]
-        self._whole = whole
         self.bits = whole.summed_below(ranks)
         """The group's contributions, as bits of the whole job."""
-
-    def answer(self, place: int, said: WorkReport, now_us: int, levels: int) -> Assignment:
-        if said.offer is not None:
-            missing, given = self.bits_here(said.offer.missing), self.bits_here(said.offer.given)
-            said = replace(said, offer=replace(said.offer, missing=missing, given=given))
-        return self.of_job(work_requests.answer(self.book, self.members[place], 0, said, now_us, levels=levels))
-
-    def of_job(self, told: Assignment) -> Assignment:
-        """Translates an assignment's bitmaps to those of the whole job."""
-        return replace(told, work=self._bits_of_job(told.work), copies=self._bits_of_job(told.copies))
-
-    def _bits_of_job(self, bits: int) -> int:
-        return self._moved(bits, enumerate(self.ranks))
+        self._map = ContributionMap(len(ranks), whole.micro_batches)
 
     def bits_here(self, bits: int) -> int:
         """Translates a bitmap of the whole job to one of the group."""
-        return self._moved(bits, ((shard, place) for place, shard in enumerate(self.ranks)))
-
-    def _moved(self, bits: int, places: Iterable[tuple[int, int]]) -> int:
-        """Moves shards within a bitmap. Args: places: of each shard, the old place and the new one."""
-        width = self._whole.micro_batches
+        width = self._map.micro_batches
         own = (1 << width) - 1
-        return sum((bits >> old * width & own) << new * width for old, new in places)
+        return sum((bits >> rank * width & own) << place * width for place, rank in enumerate(self.ranks))
+
+    def micro_batches_of(self, bits: int) -> dict[int, list[int]]:
+        """The micro-batches in one of the group's bitmaps, ascending, by rank."""
+        return {self.ranks[place]: found for place, found in self._map.micro_batches_of(bits).items()}
 
 
 class HelpGroups:
@@ -101,12 +89,15 @@ class HelpGroups:
         else:
             size = max(1, min(MOST, CONTRIBUTION_BITS // job.micro_batches))
             parts = [leaf[n : n + size] for leaf in leaves or [all_ranks] for n in range(0, len(leaf), size)]
-        self._groups = [_Group(ranks, job, _Book(ranks, job.micro_batches, grade, leaves)) for ranks in parts]
+        self._groups = [Group(ranks, job, _Book(ranks, job.micro_batches, grade, leaves)) for ranks in parts]
         self._place = {rank: (group, n) for group in self._groups for n, rank in enumerate(group.ranks)}
 
     @property
     def count(self) -> int:
         return len(self._groups)
+
+    def group_of(self, rank: int) -> Group:
+        return self._place[rank][0]
 
     def concerns(self, rank: int, bits: int) -> bool:
         """Whether a bitmap has contributions of the rank's group."""
@@ -117,7 +108,7 @@ class HelpGroups:
         if isinstance(request, TakeSeat):
             return self._seats.take(request.step, rank, now_us) or Taken()
         group, place = self._place[rank]
-        return group.answer(place, request, now_us, self._levels)
+        return work_requests.answer(group.book, group.members[place], 0, request, now_us, levels=self._levels)
 
     def unasked(self, rank: int) -> Iterator[tuple[int, Assignment]]:
         """Takes the ledger's assignments to workers that have not reported just now, each with the worker's rank.
@@ -127,7 +118,7 @@ class HelpGroups:
         group, _ = self._place[rank]
         while group.book.ledger.unasked:
             place, told = group.book.ledger.unasked.popleft()
-            yield group.ranks[place], group.of_job(told)
+            yield group.ranks[place], told
 
     def counted(self) -> dict[str, int]:
         """The parameter server's counters of help."""
