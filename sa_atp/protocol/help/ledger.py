@@ -277,8 +277,6 @@ class Ledger:
         sent_us = now_us - said.answer_us // 2
         state = self._step(said.step, sent_us - said.spent_us)
         course: Course = state.courses[rank]
-        if said.spent_us and course.began_us is None:
-            self._workers[rank].note_lag(sent_us - said.spent_us - state.began_us)
         course.learn(said, sent_us)
         course.revoked_us = None
         self._note_news(rank)

@@ -7,7 +7,7 @@ from sa_atp.protocol.packets.help_messages import WorkReport
 from sa_atp.protocol.records import Records
 
 NOBODY = -1
-SMOOTHING = 0.5  # weight of the newest measurement of a worker's link, and of its delay
+SMOOTHING = 0.5  # weight of the newest measurement of a worker's link
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,6 @@ class Worker:
     """How long its contribution keeps its link busy."""
     least_send_us: int = 0
     """The shortest such time: help must not be justified by the load that help itself adds to the link."""
-    lag_us: int = 0
-    """How much later than the first worker it begins a step, because the sum takes time down its link."""
     newest_step: int = -1
     """The newest step that it has reported to be in."""
     waited_us: int | None = None
@@ -83,10 +81,6 @@ class Worker:
             old_us = self.send_us
             self.least_send_us = min(self.least_send_us or report.sent_us, report.sent_us)
             self.send_us = int(report.sent_us if not old_us else old_us + SMOOTHING * (report.sent_us - old_us))
-
-    def note_lag(self, later_us: int) -> None:
-        """Notes that it began a step `later_us` after the first worker."""
-        self.lag_us += int(SMOOTHING * (max(0, later_us) - self.lag_us))
 
 
 @dataclass(slots=True)

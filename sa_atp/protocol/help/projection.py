@@ -139,8 +139,7 @@ class Projection:
         # a worker that has not begun this step may have stopped in the one before: its report tells nothing of its
         # progress
         if course.newest_us is None or course.began_us is None:
-            began_us = state.began_us + self._workers[rank].lag_us if course.began_us is None else course.began_us
-            return began_us + held * each_us
+            return (state.began_us if course.began_us is None else course.began_us) + held * each_us
         done_us = course.newest_us + (held - course.granted - course.begun + course.is_computing) * each_us
         # a worker that was late at its report still computes, and does not wait for the grant
         is_late = course.is_computing and done_us < course.granted_us - self._workers[rank].answer_us
