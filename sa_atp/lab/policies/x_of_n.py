@@ -229,7 +229,7 @@ def _digits(us: int, count: int) -> list[int]:
 
 
 def _number(digits: list[int]) -> int:
-    return sum(digit << 16 * place for place, digit in enumerate(reversed(digits)))
+    return sum(digit * _BASE**place for place, digit in enumerate(reversed(digits)))
 
 
 class XOfN(SwitchPolicy):
