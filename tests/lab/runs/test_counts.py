@@ -60,7 +60,7 @@ def check_labels(run: PolicyRun) -> None:
 
 def test_tasks_returned_to_their_owner_count_as_its_own() -> None:
     """With lost packets a straggler leaves micro-batches to others, and gets some of them back when it waits."""
-    (run,) = simulate("network.loss=0.05", "run.seed=5")
+    (run,) = simulate("network.loss=0.05", "run.seed=2")
     first_help: dict[tuple[int, int], int] = {}
     for i in run.intervals:
         if i.kind == "help":
