@@ -185,7 +185,7 @@ def run_tasks(
     longest_s: float,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> list[dict[str, Any]]:
-    """Has workers do a task each, concurrently.
+    """Gives each worker a task, and waits until all are done.
 
     Args:
         what: with what the messages of errors begin.

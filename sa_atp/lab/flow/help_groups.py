@@ -66,7 +66,7 @@ class Group:
         return sum((bits >> rank * width & own) << place * width for place, rank in enumerate(self.ranks))
 
     def micro_batches_of(self, bits: int) -> dict[int, list[int]]:
-        """The micro-batches in one of the group's bitmaps, ascending, by rank."""
+        """Finds the micro-batches in one of the group's bitmaps. Returns: for each rank, ascending."""
         return {self.ranks[place]: found for place, found in self._map.micro_batches_of(bits).items()}
 
 
@@ -97,6 +97,7 @@ class HelpGroups:
         return len(self._groups)
 
     def group_of(self, rank: int) -> Group:
+        """The group that a rank belongs to."""
         return self._place[rank][0]
 
     def concerns(self, rank: int, bits: int) -> bool:

@@ -77,7 +77,7 @@ class ParamsJob:
             return self._send(says)
 
     def disconnect(self, rank: int) -> None:
-        """Ends a rank's stream, after the frames that wait for it; if the job is not over, it fails."""
+        """Ends a rank's stream once the frames that wait for it are sent, and fails the job if it is not over."""
         with self._lock:
             self._send(self._server.remove_worker(rank, "its connection has ended"))
             self._streams[rank].put(None)

@@ -139,7 +139,7 @@ class ParameterService(grpc.GenericRpcHandler):  # type: ignore[misc]
 
 
 def _outgoing(waiting: Outbox, joined: threading.Event, context: Any) -> Iterator[bytes]:
-    """What goes out on a stream; aborts the call if its worker does not join in time."""
+    """Yields the frames for a worker until its stream ends; aborts the call if the worker does not join in time."""
     patience_s: float | None = ANNOUNCE_S
     while True:
         try:

@@ -1,6 +1,7 @@
 """The program of one rank in a world: it joins, makes its sums and leaves; after an error it joins again."""
 
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,8 +30,8 @@ PATIENCE = 0.02  # of a leader before it offers help, as a share of the time of 
 AGAIN_US = 300_000  # longest pause before a rank joins again
 
 
-class RankWorld:
-    """A world as its ranks know it (`world.SoakWorld`): its network, and what they have reached so far."""
+class RankWorld(ABC):
+    """The part of a world (`world.SoakWorld`) that ranks use: its network, and what all ranks have reached so far."""
 
     def __init__(self, scene: Scene, network: World) -> None:
         self.scene = scene
@@ -60,9 +61,9 @@ class RankWorld:
         self.progress_us = max(self.progress_us, now_us)
         self.are_over = all(rank.is_over for rank in self.ranks)
 
+    @abstractmethod
     def note_joined(self) -> None:
         """Begins the faults that wait for the first rank to join."""
-        raise NotImplementedError
 
     def note_sum(self, worker: SimWorker) -> None:
         """Counts a correct sum, and checks the invariants. Raises: Broken."""

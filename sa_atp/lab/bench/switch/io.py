@@ -28,7 +28,10 @@ def measure(request: SwitchRequest) -> dict[str, Any]:
 
 
 def in_a_process(name: str, work: str, arguments: dict[str, Any]) -> Any:
-    """Calls a function of this folder in a fresh process. Args: work: "module:function". Raises: its error; SaAtpError."""
+    """Calls a function of sa_atp/lab/bench/switch in a fresh process.
+
+    Args: work: "module:function". Raises: what the function raises; SaAtpError: the process ended without an answer.
+    """
     with tempfile.TemporaryDirectory(prefix="sa-atp-bench-") as folder, Group() as group:
         process = group.start(name, ["sa_atp.lab.runs.point_process"], Path(folder, "log"))
         process.tell({"work": f"{__package__}.{work}", "arguments": arguments})

@@ -94,7 +94,7 @@ class Fetching:
         Args: newest: the last of these fragments.
         """
         self._batch, self._tries = FETCH_FRAGMENTS, 0
-        # they come in order: what is missing behind the last one is lost
+        # results come in order: one that is missing when the last of the batch is there is lost
         is_last = serial_distance(newest, self._asked_to) <= 1
         self._until_us = now_us if is_last else now_us + self._patience_us
 
