@@ -73,6 +73,7 @@ NO_BMV2 = "cannot do switch.program = 'bmv2': use --switch embedded, or --backen
          "deadline.least = 5: expected 0 to 4 (topology.workers)"),
         ("sim", ['run.policies=["x-of-n"]', "x-of-n.x=5"], "x-of-n.x = 5: expected 1 to 4 (topology.workers), or 0"),
         ("sim", ['run.policies=["x-of-n"]', "x-of-n.x=-1"], "x-of-n.x = -1: expected 0 to "),
+        ("sim", ['run.policies=["saina"]', "saina.first=5"], "saina.first = 5: expected 1 to 4 (topology.workers)"),
         ("sim", [*SYNC_OPT, "sync-opt.backups=2"], "sync-opt.backups = 2 "),
         ("sim", [*SYNC_OPT, "sync-opt.backups=1", "topology.workers=2"], " expected fewer backups"),
         ("sim", [*SYNC_OPT, "sync-opt.backups=1", "topology.workers=1"], " expected fewer backups"),

@@ -8,6 +8,7 @@ import numpy as np
 
 from helpers.cluster import Cluster, reference_sum
 from sa_atp.lab.policies.deadline import DeadlineStepper
+from sa_atp.lab.policies.saina import Fastest, FastestStepper
 from sa_atp.lab.policies.sync_opt import BackupStepper
 from sa_atp.lab.policies.x_of_n import Groups, GroupStepper
 from sa_atp.lab.simulator.network import LinkSettings
@@ -53,6 +54,8 @@ class Setting:
     """When seats close (policy deadline); None: when all are taken."""
     groups: Callable[[], Groups] | None = None
     """Makes what decides who is in a sum (policy x-of-n), where there are as many seats as workers."""
+    fastest: Callable[[], Fastest] | None = None
+    """Makes what decides how many are in a sum (policy saina), likewise."""
     links: LinkSettings = field(default_factory=LinkSettings)
     lanes: int = 64
     contribution_bits: int = CONTRIBUTION_BITS
@@ -142,6 +145,12 @@ class Training:
             )  # fmt: skip
             self._start(rank, 0)
             return
+        if self.setting.fastest is not None:
+            self._steppers[rank] = FastestStepper(
+                worker, self.workload, self.setting.fastest(), pause_us=lambda step: self.setting.pause_us(step, rank)
+            )
+            self._start(rank, 0)
+            return
         if self.setting.seats:
             kind = BackupStepper if self.setting.cut_off is None else DeadlineStepper
             self._steppers[rank] = kind(worker, self.workload, pause_us=lambda step: self.setting.pause_us(step, rank))
@@ -212,7 +221,7 @@ class Training:
         """
         found = [rank for rank, records in enumerate(self.records) if records[step].computed]
         least = self.setting.seats if self.setting.cut_off is None else self.setting.cut_off.least
-        if self.setting.groups is not None:
+        if self.setting.groups is not None or self.setting.fastest is not None:
             least = 1
         assert least <= len(found) <= self.setting.seats
         for rank in found:
