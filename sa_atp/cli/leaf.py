@@ -43,8 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from sa_atp.net import job_status
     from sa_atp.net.clock import now_us
     from sa_atp.net.host_leaf.meeting import Meeting, Ports
-    from sa_atp.net.shared_memory import handshake
-    from sa_atp.net.sockets.addresses import ipv4_of, parse_address
+    from sa_atp.net.sockets.addresses import ANY, ipv4_of, parse_address, source_of
     from sa_atp.net.sockets.ports import Port, UdpPort
     from sa_atp.net.switch_process.process import SwitchLoop
     from sa_atp.protocol.job.errors import ParameterServerLostError, TransportError
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
             raise UserError(f"{name} {value}: expected 0 to 65535")
     if options.unused_for is not None:
         checked_seconds("--unused-for", options.unused_for)
-    source = handshake.source_of(above, 1)
+    source = source_of((ANY, 1), above)
     if source is None and options.host is None:
         raise UserError(f"--up {options.up}: there is no way to this address from here")
     if options.host is not None:

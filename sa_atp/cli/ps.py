@@ -64,7 +64,7 @@ def add(subparsers: Any) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from sa_atp.net.sockets import mtu
-    from sa_atp.net.sockets.addresses import parse_address
+    from sa_atp.net.sockets.addresses import ANY, parse_address
     from sa_atp.protocol.packets.mtu import check_fits
     from sa_atp.protocol.server.server_events import ServerSettings
     from sa_atp.switches.control import fabric
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace) -> int:
         lanes = options.lanes
         wanted = CONTRIBUTION_BITS if options.contributions is None else options.contributions
         contributions = artefacts.wide_enough(lanes, wanted)
-    if listen[0] != mtu.ANY:  # else ranks may be behind any interface: each path is checked when its rank joins
+    if listen[0] != ANY:  # else ranks may be behind any interface: each path is checked when its rank joins
         check_fits(lanes, carried, f"the interface with address {listen[0]}", contributions)
     settings = ServerSettings(
         lanes=lanes,
@@ -107,7 +107,8 @@ def run(options: argparse.Namespace) -> int:
             process.use_switches(places)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: process.stop())
-    say(f"{lanes} lanes; workers connect to udp://{process.address[0]}:{process.address[1]}")
+    host, port = process.address
+    say(f"{lanes} lanes; workers connect to udp://{'HOST' if host == ANY else host}:{port}")
     with (
         door.telling(process.state),
         metrics_option.serving(options.metrics, lambda: looking.put_together([process.state()])) as metrics,

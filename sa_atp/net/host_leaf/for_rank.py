@@ -14,8 +14,8 @@ from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.basics.terminal import say
 from sa_atp.net.host_leaf import meeting
 from sa_atp.net.host_leaf.meeting import Leaf, Ports
-from sa_atp.net.shared_memory import handshake
 from sa_atp.net.shared_memory.open_channel import is_wanted
+from sa_atp.net.sockets.addresses import is_here
 from sa_atp.protocol.packets.datagrams import Address
 
 VARIABLE = "SA_ATP_LOCAL"
@@ -45,7 +45,7 @@ def leaf_for(server: Address) -> Leaf | None:
             raise UserError(f"{VARIABLE}=leaf with SA_ATP_SHM=0: ranks share memory with their leaf")
         return None
     found = meeting.find(server)
-    if found is not None or not (wanted or (_ranks_share_hosts() and not _is_here(server))):
+    if found is not None or not (wanted or (_ranks_share_hosts() and not is_here(server[0]))):
         return found
     try:
         return _start(server)
@@ -82,12 +82,6 @@ def _ranks_share_hosts() -> bool:
     except (KeyError, ValueError):
         return False
     return 1 < here < all_
-
-
-def _is_here(server: Address) -> bool:
-    """Whether the parameter server, and so perhaps the switch, is on this host."""
-    source = handshake.source_of(server, 1)
-    return source is not None and source[0] == server[0]
 
 
 def _start(server: Address) -> Leaf:

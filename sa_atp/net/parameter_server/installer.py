@@ -14,7 +14,6 @@ from functools import partial
 
 from sa_atp.basics.errors import SaAtpError
 from sa_atp.basics.terminal import say
-from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.server.server_events import Admit, HostLeaf, Retire, ServerEvent
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper
@@ -38,7 +37,6 @@ class Installer:
     def __init__(
         self,
         keepers: Sequence[Keeper],
-        server: Address,
         *,
         admitted: Callable[[Admit, list[list[int]]], None],
         refused: Callable[[Admit, str], None],
@@ -48,7 +46,6 @@ class Installer:
     ) -> None:
         """Args:
         keepers: the keepers of the switches, which are up.
-        server: the parameter server's address as packets carry it.
         admitted: called from a switch's thread with the job, and the ranks below each leaf, when all switches have it.
         refused: called from a switch's thread with the job, and the reason.
         restarted: called from a switch's thread with a description of what had to be set up again at its switch.
@@ -60,7 +57,7 @@ class Installer:
         self._refused = refused
         self._open: dict[tuple[int, int], _PendingJob] = {}  # by number and epoch
         self._lock = threading.Lock()
-        self._thread_of = partial(_SwitchThread, server=server, done=self._installed, restarted=restarted)
+        self._thread_of = partial(_SwitchThread, done=self._installed, restarted=restarted)
         self._switches = [self._thread_of(keeper) for keeper in keepers]
         self._keeper_of, self._leaf_refused = keeper_of, leaf_refused
         self._leaves: dict[HostLeaf, _SwitchThread] = {}
@@ -131,7 +128,6 @@ class _SwitchThread:
     def __init__(
         self,
         keeper: Keeper,
-        server: Address,
         done: Callable[[Keeper, Admit, str | None], None],
         restarted: Callable[[str], None],
     ) -> None:
@@ -141,7 +137,6 @@ class _SwitchThread:
         """
         self.keeper = keeper
         self.events: queue.SimpleQueue[ServerEvent | None] = queue.SimpleQueue()  # None ends the thread
-        self._server = server
         self._done = done
         self._restarted = restarted
         self._complaint: str | None = None
@@ -182,7 +177,7 @@ class _SwitchThread:
         try:
             if self.keeper.place.attachment.host is not None and installed and not self.keeper.is_connected:
                 self.keeper.bring_up()
-            problems: Problems = self.keeper.apply_jobs(installed, removed, self._server)
+            problems: Problems = self.keeper.apply_jobs(installed, removed)
         except SaAtpError as error:
             problems = dict.fromkeys(last, error)
         except Exception as error:

@@ -1,8 +1,10 @@
 """The parameter server as a process: its connection on a socket, and the switches that it controls."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
+from sa_atp.basics.terminal import say
 from sa_atp.net.clock import now_us
 from sa_atp.net.logs.writing import LogFolder
 from sa_atp.net.loop.compiled import plan_kernels, socket_kernels, worker_kernels
@@ -10,6 +12,7 @@ from sa_atp.net.loop.driver import LONGEST_PAUSE_US, Driver
 from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.net.shared_memory.open_channel import open_channel
 from sa_atp.net.sockets import mtu
+from sa_atp.net.sockets.addresses import ANY, is_here, sources_of
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.net.watching import door
 from sa_atp.net.watching.of_server import of_server
@@ -20,7 +23,7 @@ from sa_atp.protocol.packets.header import size_of
 from sa_atp.protocol.packets.spec import Kind
 from sa_atp.protocol.server.job import Job, State
 from sa_atp.protocol.server.server import ParameterServer
-from sa_atp.protocol.server.server_events import Admit, Retire, ServerSettings
+from sa_atp.protocol.server.server_events import Admit, Retire, ServerEvent, ServerSettings
 from sa_atp.switches.control import fabric
 from sa_atp.switches.control.fabric import Keeper, SwitchPlace
 
@@ -49,7 +52,8 @@ class ServerProcess:
         socket = UdpSocket(listen)
         socket.use_kernels(socket_kernels())
         self.address = socket.address
-        self.server.own_ip = self.address[0]
+        self.server.is_here = is_here
+        self._known_as: dict[int, Address] = {}  # what switches know it as, by number of the job
         size = size_of(Kind.RESULT, settings.lanes, settings.contribution_bits)
         enough = max(WORTH_IT, ENOUGH_BYTES // size)
         self._driver = Driver(self.server, socket, self._take_events, worth_it=WORTH_IT, enough=enough)
@@ -78,7 +82,6 @@ class ServerProcess:
         self._switches = [place.grpc for place in places]
         self._installer = Installer(
             keepers,
-            self.address,
             admitted=lambda job, leaves: self._driver.call(lambda: self.server.on_admitted(job, now_us(), leaves)),
             refused=lambda job, reason: self._driver.call(lambda: self.server.on_refused(job, reason)),
             restarted=lambda what: self._driver.call(lambda: self.server.switch_restarted(what)),
@@ -118,7 +121,33 @@ class ServerProcess:
         who has missed a result all the same gets it from another rank (protocol section 5.7).
         """
         running = [job for job in self.server.jobs.values() if job.state is State.RUNNING]
-        return all(member.address[0] == self.address[0] for job in running for member in job.members.values())
+        return all(
+            member.address[0] == self._known_as.get(job.number, self.address)[0]
+            for job in running
+            for member in job.members.values()
+        )
+
+    def _submit(self, event: ServerEvent, installer: Installer) -> None:
+        """Has switches install or remove a job. As the parameter server's address they are given the one from which it
+        reaches the switch, or, where that is on the way, all ranks: these take nothing from another one.
+        """
+        if isinstance(event, Admit):
+            switch = self.settings.switch_address
+            found = sources_of(self.address, event.addresses.values() if switch is None else [switch])
+            if len(found) != 1:
+                reason = (
+                    f"the parameter server listens on {ANY}, and reaches {'the ranks' if switch is None else 'the switch'} "
+                    f"from {' and '.join(ip for ip, _ in found) or 'no address'}: start it with --listen and the address "
+                    "that switches shall send to"
+                )
+                self.server.on_refused(event, reason)
+                return
+            (known_as,) = found
+            if known_as != self.address:
+                say("sa-atp: job {}: switches know the parameter server as {}:{}".format(event.number, *known_as))
+            self._known_as[event.number] = known_as
+            event = replace(event, server=known_as)
+        installer.submit(event)
 
     def _take_events(self) -> None:
         self._driver.let_gather(UNASKED_PAUSE_US if self.server.is_unasked(now_us()) else LONGEST_PAUSE_US)
@@ -131,6 +160,6 @@ class ServerProcess:
             if job is not None and job.epoch == event.epoch:
                 self.over(job)
             if self._installer is not None:
-                self._installer.submit(event)
+                self._submit(event, self._installer)
             elif isinstance(event, Admit):
                 self.server.on_admitted(event, now_us())

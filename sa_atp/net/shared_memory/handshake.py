@@ -91,16 +91,3 @@ def ask(switch: Address, hello: Hello, line: int | None = None) -> tuple[socket.
         return None
     peer.setblocking(False)
     return peer, descriptors
-
-
-def source_of(switch: Address, port: int) -> Address | None:
-    """The address from which datagrams of a socket that is bound to all addresses reach a switch; None: they do not.
-
-    Args: port: of the socket.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
-        try:
-            asked.connect(switch)
-        except OSError:
-            return None
-        return str(asked.getsockname()[0]), port

@@ -5,10 +5,10 @@ import os
 from sa_atp.net.loop.compiled import ring_kernels
 from sa_atp.net.shared_memory import handshake
 from sa_atp.net.shared_memory.channel import Channel
+from sa_atp.net.sockets.addresses import source_of
 from sa_atp.protocol.packets.datagrams import Address
 
 VARIABLE = "SA_ATP_SHM"
-ANY = "0.0.0.0"
 
 
 def is_wanted() -> bool:
@@ -29,7 +29,7 @@ def open_channel(
     """
     if not is_wanted():
         return None
-    source = handshake.source_of(above or switch, own[1]) if own[0] == ANY else own
+    source = source_of(own, above or switch)
     found = None if source is None else handshake.ask(switch, handshake.Hello(source, above), line)
     if found is None:
         return None

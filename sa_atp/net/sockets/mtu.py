@@ -8,6 +8,7 @@ import socket
 import struct
 
 from sa_atp.basics.errors import UserError
+from sa_atp.net.sockets.addresses import ANY
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU
@@ -15,7 +16,6 @@ from sa_atp.protocol.packets.mtu import IP_UDP_BYTES, MOST_MTU
 SIOCGIFMTU, SIOCGIFADDR = 0x8921, 0x8915
 IP_MTU = 14
 _IFREQ = struct.Struct("16si20x")
-ANY = "0.0.0.0"
 
 
 def of_interface(name: str) -> int:

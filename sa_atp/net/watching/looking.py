@@ -76,11 +76,12 @@ def look(*, server: Address | None = None, children_of: int | None = None) -> Vi
     told = read_doors()
     if server is not None:
         address = "{}:{}".format(*server)
-        if not any(isinstance(each, ServerState) and each.address == address for each in told):
-            statuses = ask_for_jobs(server)
-            told.append(ServerState(address=address, jobs=[of_status(status) for status in statuses]))
+        found = next((each for each in told if isinstance(each, ServerState) and address in each.addresses), None)
+        if found is None:
+            found = ServerState(address=address, jobs=[of_status(status) for status in ask_for_jobs(server)])
+            told.append(found)
         view = put_together(told)
-        return View(time=view.time, clusters=[each for each in view.clusters if each.address == address])
+        return View(time=view.time, clusters=[each for each in view.clusters if each.address == found.address])
     if children_of is not None:
         told = list(_of_family(told, children_of))
     return put_together(told)
@@ -119,18 +120,23 @@ def put_together(told: Iterable[Told]) -> View:
     servers = {each.address: each for each in known if isinstance(each, ServerState)}
     connections = [each for each in known if isinstance(each, ConnectionState)]
     switches = {each.grpc: each for each in known if isinstance(each, SwitchState)}
+    listens_at = {address: each.address for each in servers.values() for address in each.addresses}
+    of = {each.server: listens_at.get(each.server, each.server) for each in connections}
     clusters = []
-    for address in sorted({*servers, *(each.server for each in connections)}):
+    for address in sorted({*servers, *of.values()}):
         server = servers.get(address)
         own = [switches.pop(grpc) for grpc in (server.switches if server is not None else ()) if grpc in switches]
-        ranks = sorted((each for each in connections if each.server == address), key=lambda each: (each.job, each.rank))
+        ranks = sorted(
+            (each for each in connections if of[each.server] == address), key=lambda each: (each.job, each.rank)
+        )
         clusters.append(Cluster(address=address, server=server, switches=own, connections=ranks))
     return View(time=time.time(), clusters=clusters, switches=list(switches.values()))
 
 
 def _of_family(told: Iterable[Told], parent: int) -> Iterable[Told]:
     known = list(told)
-    servers = {each.address for each in known if isinstance(each, ServerState) and each.parent == parent}
+    own = [each for each in known if isinstance(each, ServerState) and each.parent == parent]
+    servers = {address for each in own for address in each.addresses}
     for each in known:
         if each.parent == parent or (isinstance(each, ConnectionState) and each.server in servers):
             yield each

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
+from sa_atp.net.sockets.addresses import sources_of
 from sa_atp.net.watching import door
 from sa_atp.net.watching.states import JobState, RankState, ServerState
 from sa_atp.protocol.packets.contributions import ContributionMap
@@ -20,8 +21,10 @@ NEVER_LATE = RankLateness(0, 0, 0, 0, 0, 0, 0)
 
 def of_server(server: ParameterServer, address: Address, switches: Sequence[str], now_us: int) -> ServerState:
     """Args: address: where it listens; switches: P4Runtime addresses. Called in its loop."""
+    members = [member.address for job in server.jobs.values() for member in job.members.values()]
     return ServerState(
         address="{}:{}".format(*address),
+        reached=["{}:{}".format(*each) for each in sources_of(address, members) if each != address],
         process=os.getpid(),
         parent=door.parent(),
         switches=list(switches),

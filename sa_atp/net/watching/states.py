@@ -63,7 +63,9 @@ class JobState(Struct, frozen=True, kw_only=True):
 
 class ServerState(Struct, frozen=True, kw_only=True, tag="parameter server"):
     address: str
-    """HOST:PORT, where ranks join."""
+    """HOST:PORT, where it listens."""
+    reached: list[str] = field(default_factory=list)
+    """HOST:PORT, where ranks reach it, if it listens on all addresses of its host."""
     process: int = 0
     parent: int = 0
     switches: list[str] = field(default_factory=list)
@@ -74,6 +76,11 @@ class ServerState(Struct, frozen=True, kw_only=True, tag="parameter server"):
     foreign: int = 0
     """Packets of no job."""
     jobs: list[JobState] = field(default_factory=list)
+
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses by which it is known."""
+        return [self.address, *self.reached]
 
 
 class ConnectionState(Struct, frozen=True, kw_only=True, tag="rank"):

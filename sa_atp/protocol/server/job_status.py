@@ -7,7 +7,7 @@ forged one is not amplified.
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -28,10 +28,10 @@ LONGEST_MEMBER = 90  # bytes of the description of a member, without its two bit
 # ----------------------------------------------------------------------------------------------------
 
 
-def may_ask(jobs: Mapping[int, Job], own_ip: str | None, address: Address) -> bool:
-    """Whether a question from this address gets an answer."""
+def may_ask(jobs: Mapping[int, Job], is_here: Callable[[str], bool], address: Address) -> bool:
+    """Whether a question from this address gets an answer. Args: is_here: tells the addresses of the server's host."""
     ip = address[0]
-    if ip == own_ip or ipaddress.ip_address(ip).is_loopback:
+    if is_here(ip) or ipaddress.ip_address(ip).is_loopback:
         return True
     return any(member.address[0] == ip for job in jobs.values() for member in job.members.values())
 

@@ -93,7 +93,8 @@ class ParameterServer:
         self._events: deque[ServerEvent] = deque()
         self._admission = Admission(settings, random_bits, self._events, self._fail, log_of, plan_kernels)
         self.jobs = self._admission.jobs
-        self.own_ip: str | None = None  # address of the server's socket; tells which tools are on its host
+        self.is_here: Callable[[str], bool] = lambda ip: False
+        """Tells the addresses of the server's host, on which tools may ask for its jobs."""
         self.malformed = 0
         self._foreign = 0
         self._out = Outbox()
@@ -189,7 +190,7 @@ class ParameterServer:
                     self._admission.note_answer(request, address, len(packet) - sent)
                     self._lookout.begin(now_us)
                 case Describe():
-                    known = job_status.may_ask(self.jobs, self.own_ip, address)
+                    known = job_status.may_ask(self.jobs, self.is_here, address)
                     answer = job_status.answer(
                         self.jobs, request, len(packet), now_us, known=known, switch=self._switch
                     )

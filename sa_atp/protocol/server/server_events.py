@@ -65,6 +65,8 @@ class Admit:
     leaves: Mapping[HostLeaf, tuple[int, ...]] = field(default_factory=dict)
     """The ranks below each leaf that is on a host, at least two."""
     results: Results = Results.TO_ALL
+    server: Address | None = None
+    """The parameter server's address as packets of the job carry it; who owns the socket says it."""
 
     @property
     def scattered_to(self) -> int:

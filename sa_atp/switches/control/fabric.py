@@ -73,11 +73,9 @@ class Attachment:
         member = self.member(address)
         return member if self.host is None else replace(member, switch_port=self.default_port)
 
-    def spec(self, job: Admit, server: Address) -> JobSpec | None:
-        """The job as this switch must have it; None if none of its workers is below the switch.
-
-        Args: server: the parameter server's address as packets carry it.
-        """
+    def spec(self, job: Admit) -> JobSpec | None:
+        """The job as this switch must have it; None if none of its workers is below the switch."""
+        assert job.server is not None
         members = [self.member(address, rank) for rank, address in job.addresses.items()]
         if self.host is not None:
             below = job.leaves.get(self.host, ())
@@ -100,8 +98,8 @@ class Attachment:
             ttl_ticks=self.ttl_ticks,
             level=self.level,
             members=tuple(members),
-            parameter_server=self._up(server),
-            uplink=self._up(self.above or server),
+            parameter_server=self._up(job.server),
+            uplink=self._up(self.above or job.server),
             leaf_ports=tuple(self.leaf_ports),
             loop_port=self.loop_port,
         )
@@ -337,10 +335,10 @@ class Keeper:
         self._missing = set(self._jobs)
         return self._write()
 
-    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int], server: Address) -> Problems:
+    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int]) -> Problems:
         """Installs and removes jobs, all at once.
 
-        Args: removed: numbers of jobs. server: the parameter server's address as packets carry it.
+        Args: removed: numbers of jobs.
         Returns: problems, by the number of the job.
         """
         for number in removed:
@@ -351,7 +349,7 @@ class Keeper:
         wanted = []
         for job in installed:
             try:
-                spec = self.place.attachment.spec(job, server)
+                spec = self.place.attachment.spec(job)
             except UserError as problem:
                 problems[job.number] = problem
                 continue

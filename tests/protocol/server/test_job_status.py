@@ -100,13 +100,17 @@ def send(server: ParameterServer, address: Address, packet: bytes) -> list[Burst
     return server.transmit(NOW_US)
 
 
+def elsewhere(ip: str) -> bool:
+    return False
+
+
 def test_only_local_tools_and_members_hosts_get_an_answer() -> None:
     jobs = {1: make_job(1, "job", 4, 2)}
-    assert may_ask(jobs, None, ASKER)
-    assert may_ask(jobs, None, ("192.168.100.101", 9))  # a program beside rank 1
-    assert may_ask(jobs, "10.0.0.1", ("10.0.0.1", 9))  # beside the server
-    assert not may_ask(jobs, "10.0.0.1", ("10.0.0.2", 9))
-    assert not may_ask({}, None, ("192.168.100.101", 9))
+    assert may_ask(jobs, elsewhere, ASKER)
+    assert may_ask(jobs, elsewhere, ("192.168.100.101", 9))  # a program beside rank 1
+    assert may_ask(jobs, {"10.0.0.1"}.__contains__, ("10.0.0.1", 9))  # beside the server
+    assert not may_ask(jobs, {"10.0.0.1"}.__contains__, ("10.0.0.2", 9))
+    assert not may_ask({}, elsewhere, ("192.168.100.101", 9))
 
 
 def test_strangers_learn_nothing_and_nothing_changes() -> None:

@@ -38,7 +38,7 @@ class Lobby:
         self.now_us = 1_000_000
         self.rng = random.Random(1)
         self.server = ParameterServer(ServerSettings(**settings), self.rng.getrandbits)  # type: ignore[arg-type]
-        self.server.own_ip = SERVER[0]
+        self.server.is_here = {SERVER[0]}.__contains__
         self.events: list[ServerEvent] = []
         self._admits = admits
         self._loss = loss

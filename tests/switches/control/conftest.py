@@ -44,6 +44,7 @@ def admission(number: int, epoch: int = 1, slot_base: int = 0) -> Admit:
         map=ContributionMap(2, 1),
         slot_base=slot_base,
         slot_count=64,
+        server=("10.0.0.9", 21313),
     )
 
 

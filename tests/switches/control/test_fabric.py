@@ -54,7 +54,7 @@ def test_the_build_on_one_switch_is_used_for_all(tmp_path: Path) -> None:
 
 def test_macs_of_real_hosts(tmp_path: Path) -> None:
     place = load(tmp_path, hosts={"10.0.0.1": 1, "10.0.0.2": 2}, macs={"10.0.0.2": "0C:42:A1:00:00:02"})
-    spec = place.attachment.spec(admission(1), ("10.0.0.9", 21313))
+    spec = place.attachment.spec(admission(1))
     assert spec is not None
     assert [member.mac for member in spec.members] == ["02:00:0a:00:00:01", "0c:42:a1:00:00:02"]
     assert (spec.job, spec.epoch, spec.fan_in) == (1, 1, 0b11)
@@ -109,7 +109,7 @@ def test_a_job_that_the_switch_cannot_be_given_is_told_why(tmp_path: Path) -> No
             why = None
             while why is None:  # until the keeper's stream has brought the news
                 why = keeper.check()
-            problems = keeper.apply_jobs([admission(1)], [], ("10.0.0.1", 21313))
+            problems = keeper.apply_jobs([admission(1)], [])
         assert "election id 1 is not primary, the primary's is 7" in why
         assert {number: str(problem) for number, problem in problems.items()} == {1: why}
         restored = keeper.check()  # the other one has left

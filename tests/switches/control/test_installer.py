@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,6 @@ from sa_atp.switches.p4runtime.entities import Entity, Exact, TableEntry, Update
 from .conftest import admission
 
 TIMEOUT_S = 30.0
-SERVER = ("10.0.0.9", 21313)
 ATTACHMENT = fabric.Attachment(default_port=1)
 NO_ROOM = 65536 - 64  # slots that a packet can name, and no switch has
 
@@ -53,7 +51,7 @@ class Outcomes:
         self.wait(lambda: len(self.told) == count)
 
     def installer(self, *keepers: Keeper) -> Installer:
-        return Installer(keepers, SERVER, admitted=lambda job, _: self.tell(job, "admitted"), refused=self.tell)
+        return Installer(keepers, admitted=lambda job, _: self.tell(job, "admitted"), refused=self.tell)
 
 
 @pytest.fixture
@@ -73,7 +71,7 @@ class Held(Keeper):
     def check(self) -> str | None:
         return None
 
-    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int], server: Any) -> Problems:
+    def apply_jobs(self, installed: Sequence[Admit], removed: Collection[int]) -> Problems:
         self.calls.append(([job.number for job in installed], list(removed)))
         self.asked.release()
         assert self.may_go_on.wait(TIMEOUT_S)
@@ -193,7 +191,7 @@ def test_a_job_that_cannot_start_does_not_keep_a_switch_from_being_put_back(outc
 def test_a_job_that_makes_no_sense_is_none_of_the_others_concern(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    problems = keeper.apply_jobs([admission(1), admission(2, epoch=256), admission(3)], [], SERVER)
+    problems = keeper.apply_jobs([admission(1), admission(2, epoch=256), admission(3)], [])
     assert {number: str(problem) for number, problem in problems.items()} == {2: "epoch 256: expected 0 to 255"}
     assert installed_at(switch.address) == {1, 3}
     keeper.close()
@@ -208,10 +206,10 @@ def test_many_jobs_are_read_for_once_and_written_at_once(switch: P4RuntimeServer
     for name in ("read", "write"):
         plain = getattr(client, name)
         setattr(client, name, lambda *args, name=name, plain=plain: (requests.update([name]), plain(*args))[1])
-    assert keeper.apply_jobs([admission(number) for number in range(1, 41)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(number) for number in range(1, 41)], []) == {}
     assert requests == {"read": 1, "write": 2}
     assert installed_at(switch.address) == set(range(1, 41))
-    assert keeper.apply_jobs([admission(50), admission(7, epoch=2)], range(1, 31), SERVER) == {}
+    assert keeper.apply_jobs([admission(50), admission(7, epoch=2)], range(1, 31)) == {}
     assert requests == {"read": 1, "write": 6}
     assert installed_at(switch.address) == {7, *range(31, 41), 50}
     keeper.close()
@@ -245,7 +243,7 @@ class Full(LocalWriter):
 def test_a_job_that_a_switch_refuses_is_none_of_the_others_concern() -> None:
     writer = Full(2)
     tables = JobTables(writer)
-    specs = [spec for number in (1, 2, 3) if (spec := ATTACHMENT.spec(admission(number), SERVER)) is not None]
+    specs = [spec for number in (1, 2, 3) if (spec := ATTACHMENT.spec(admission(number))) is not None]
     problems = tables.install(specs, share_slots=True)
     assert list(problems) == [2]
     assert "switch: 3 of 9 updates refused; the first:" in str(problems[2])
@@ -260,9 +258,9 @@ def test_a_job_that_a_switch_refuses_is_none_of_the_others_concern() -> None:
 def test_a_job_that_could_not_be_removed_is_removed_later(switch: P4RuntimeServer) -> None:
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    assert keeper.apply_jobs([admission(1), admission(2)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(1), admission(2)], []) == {}
     keeper.close()
-    problems = keeper.apply_jobs([], [1], SERVER)
+    problems = keeper.apply_jobs([], [1])
     assert str(problems[1]) == f"switch 0 at {switch.address}: not connected"
     assert "had restarted" in str(keeper.check())
     assert installed_at(switch.address) == {2}
@@ -273,11 +271,11 @@ def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4R
     """Somebody else has taken its multicast group meanwhile."""
     keeper = keeper_of(switch.address)
     keeper.bring_up()
-    assert keeper.apply_jobs([admission(1), admission(2), admission(3)], [], SERVER) == {}
+    assert keeper.apply_jobs([admission(1), admission(2), admission(3)], []) == {}
     keeper.close()
     with P4RuntimeClient(switch.address) as somebody:
         tables = JobTables(somebody)
-        spec = ATTACHMENT.spec(admission(9, slot_base=2048), SERVER)
+        spec = ATTACHMENT.spec(admission(9, slot_base=2048))
         assert spec is not None
         assert tables.remove([2]) == {}
         assert tables.install([replace(spec, group=2)]) == {}
@@ -287,10 +285,10 @@ def test_a_job_that_cannot_be_put_back_is_none_of_the_others_concern(switch: P4R
         keeper.check() == f"switch 0 at {switch.address} had restarted: restored its program, 0 routes, 2 jobs; {why}"
     )
     assert installed_at(switch.address) == {1, 3, 9}
-    assert keeper.apply_jobs([admission(4)], [], SERVER).keys() == {2}
+    assert keeper.apply_jobs([admission(4)], []).keys() == {2}
     assert installed_at(switch.address) == {1, 3, 4, 9}
     assert keeper.check() == why
-    assert keeper.apply_jobs([], [9], SERVER).keys() == {2}  # it is not this keeper's
+    assert keeper.apply_jobs([], [9]).keys() == {2}  # it is not this keeper's
     keeper.close()
     with P4RuntimeClient(switch.address) as somebody:
         assert JobTables(somebody).remove([9]) == {}

@@ -15,6 +15,7 @@ JOB = Admit(
     map=ContributionMap(2, 4),
     slot_base=8192,  # which only a Tofino has
     slot_count=8192,
+    server=("10.0.0.9", 21313),
 )
 
 
@@ -39,7 +40,7 @@ def test_a_switch_is_brought_up_and_kept(serve: Serve) -> None:
     keeper.bring_up()
     assert server.loaded is not None
     assert server.loaded.name == "sa_atp"
-    assert keeper.apply_jobs([JOB], [], ("10.0.0.9", 21313)) == {}
+    assert keeper.apply_jobs([JOB], []) == {}
     replicas = {(r.egress_port, r.instance) for r in server.groups[7].replicas}
     assert replicas == {(128, 1), (132, 2), (136, 1000), (68, OWN_COPY)}
     assert keeper.check() is None
@@ -50,6 +51,6 @@ def test_a_switch_is_brought_up_and_kept(serve: Serve) -> None:
     assert "had restarted: restored its program, 2 routes, 1 job" in str(keeper.check())
     assert server.config.p4_device_config == held
     assert set(server.groups) == {7}
-    assert keeper.apply_jobs([], [7], ("10.0.0.9", 21313)) == {}
+    assert keeper.apply_jobs([], [7]) == {}
     assert set(server.groups) == set()
     keeper.close()
