@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from helpers.committed import ROOT
@@ -169,6 +170,26 @@ def test_metrics_can_be_parsed(job: list[Communicator]) -> None:
     assert values("sa_atp_job_fragments", by="switch")[0] > 0
     assert values("sa_atp_switch_packets", direction="in")[0] > 0
     assert values("sa_atp_switch_slots_in_use") == [1.0]
+
+
+def test_no_counter_falls_while_a_rank_waits_or_when_ranks_are_not_seen(job: list[Communicator]) -> None:
+    view = looking.look()
+    (cluster,) = view.clusters
+    later = [
+        msgspec.structs.replace(each, connected_us=each.connected_us + 5_000_000) for each in cluster.connections
+    ]  # which wait, and so have done no more
+    looks = [[msgspec.structs.replace(cluster, connections=ranks)] for ranks in (later, [], cluster.connections)]
+    for metric in metrics.METRICS:
+        found = [dict(metric.samples(each)) for each in (view, *(View(time=0.0, clusters=look) for look in looks))]
+        if metric.kind == "counter":
+            assert all(
+                each[labels] == value for each in found[1:] for labels, value in found[0].items() if labels in each
+            )
+    seconds = next(metric for metric in metrics.METRICS if metric.name == "sa_atp_rank_seconds")
+    told = {labels[-2:]: value for labels, value in seconds.samples(view)}
+    assert (
+        0 < sum(value for (rank, _), value in told.items() if rank == "0") < cluster.connections[0].connected_us / 1e6
+    )
 
 
 @pytest.mark.needs("prometheus_client")

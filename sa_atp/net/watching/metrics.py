@@ -90,18 +90,27 @@ def _states(cluster: Cluster) -> Mapping[str, float]:
     return {state: states.count(state) for state in ("gathering", "admitting", "running", *OVER)}
 
 
-def _finished(view: View) -> Iterator[tuple[Labels, Mapping[str, float]]]:
+class _Finished:
     """The fragments of each job whose sum was finished, by whom."""
-    for cluster in view.clusters:
-        for job in cluster.server.jobs if cluster.server is not None else ():
-            if not job.counters:
-                continue
-            here = job.counters["finished_here"]
-            # a parameter server that shares memory with the switch is spared copies of results: its ranks have counted them
-            ranks = (cluster.connection(job, rank) for rank in range(job.world_size))
-            most = max((each.counters["results"] for each in ranks if each is not None), default=0)
-            by_switch = max(job.counters["results_kept"], most - here)
-            yield (cluster.address, job.name), {"switch": by_switch, "parameter server": here}
+
+    def __init__(self) -> None:
+        # by a switch, in an epoch of a job: as many as any look has found, since in some no rank tells of itself
+        self._most: dict[Labels, tuple[tuple[int, int], int]] = {}
+
+    def __call__(self, view: View) -> Iterator[tuple[Labels, Mapping[str, float]]]:
+        for cluster in view.clusters:
+            for job in cluster.server.jobs if cluster.server is not None else ():
+                if not job.counters:
+                    continue
+                here = job.counters["finished_here"]
+                # a parameter server that shares memory with the switch is spared copies of results: its ranks count them
+                ranks = (cluster.connection(job, rank) for rank in range(job.world_size))
+                results = max((each.counters["results"] for each in ranks if each is not None), default=0)
+                labels, epoch = (cluster.address, job.name), (job.number, job.epoch)
+                before, most = self._most.get(labels, (epoch, 0))
+                by_switch = max(job.counters["results_kept"], results - here, most if before == epoch else 0)
+                self._most[labels] = epoch, by_switch
+                yield labels, {"switch": by_switch, "parameter server": here}
 
 
 # --- the metrics ------------------------------------------------------------------------------------------------------
@@ -122,7 +131,7 @@ METRICS = (
     Metric("sa_atp_job_compared_sums", "counter", "Sums for which the waits of all ranks were compared.", JOB,
            _jobs, lambda job: job.sums),
     Metric("sa_atp_job_fragments", "counter", "Fragments whose sum was finished, by a switch or by the parameter server.",
-           (*JOB, "by"), _finished, lambda found: found),
+           (*JOB, "by"), _Finished(), lambda found: found),
     Metric("sa_atp_job_events", "counter", "Counters of a parameter server for a job (protocol section 8).",
            (*JOB, "event"), _jobs, lambda job: job.counters),
     Metric("sa_atp_rank_heard_seconds", "gauge", "Time since the parameter server heard of a rank.", RANK,
@@ -137,12 +146,12 @@ METRICS = (
     Metric("sa_atp_rank_steps", "counter", "Measured sums of a rank; with the DDP hook its steps.", RANK,
            _connections, lambda each: each.steps),
     Metric("sa_atp_rank_sums", "counter", "Sums that a rank has begun.", RANK, _connections, lambda each: each.sums),
-    Metric("sa_atp_rank_seconds", "counter", "Time of a rank: its contributions leave (sending), it waits for their sum, "
-           "and everything else (computing).", (*RANK, "activity"), _connections,
+    Metric("sa_atp_rank_seconds", "counter", "Time of a rank up to its newest measured sum: its contributions leave "
+           "(sending), it waits for their sum, and everything else (computing).", (*RANK, "activity"), _connections,
            lambda each: {
-               "computing": max(0, each.connected_us - each.waited_us) / 1e6,
-               "sending": min(each.sent_us, each.waited_us) / 1e6,
-               "waiting": max(0, each.waited_us - each.sent_us) / 1e6}),
+               "computing": each.computed_us / 1e6,
+               "sending": each.sent_us / 1e6,
+               "waiting": (each.waited_us - each.sent_us) / 1e6}),
     Metric("sa_atp_rank_helped_micro_batches", "counter", "Micro-batches of other ranks that a rank was given.", RANK,
            _connections, lambda each: each.helped),
     Metric("sa_atp_rank_window_fragments", "gauge", "Windows of a rank: fragments that may be on their way, and slots.",

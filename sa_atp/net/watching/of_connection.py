@@ -30,6 +30,7 @@ def of_connection(worker: Worker, helping: Helping, connected_us: int, *, shares
         helped=helping.helped,
         waited_us=waits.waited_us,
         sent_us=waits.sent_us,
+        computed_us=connected_us if member.seats else waits.computed_us,
         window=round(worker.window.network, 1),
         slot_window=round(worker.window.slots, 1),
         round_trip_us=worker.round_trip.smoothed_us,

@@ -112,6 +112,8 @@ class ConnectionState(Struct, frozen=True, kw_only=True, tag="rank"):
     """Time from its contributions to their sums, of the measured sums; other time is computing, and everything else."""
     sent_us: int
     """The part of that time in which its contributions left."""
+    computed_us: int = 0
+    """Other time up to the newest of these sums; in a job with seats: since it joined."""
     window: float
     """Fragments that may be on their way."""
     slot_window: float

@@ -46,5 +46,5 @@ class Connection:
             longest_refused_us=self.limits.server_timeout_us,
         )
         self.stats = WorkerStats()
-        self.waits = Waits()
+        self.waits = Waits(now_us)
         self.events: deque[Event] = deque()

@@ -12,11 +12,15 @@ class Waits:
     each sign of life, so most of many small sums are only counted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_us: int = 0) -> None:
+        """Args: now_us: when the connection began."""
         self.counted = 0
         """Sums so far."""
         self.waited_us = self.sent_us = 0
         """Time from contributions to all these sums, and the part of it in which contributions left."""
+        self.computed_us = 0
+        """Time before and between these waits."""
+        self._done_us = now_us  # the newest sum
         self._step = 1  # every so many are kept
         self._kept: dict[int, Wait] = {}  # by number of the sum
 
@@ -33,8 +37,11 @@ class Waits:
         waited_us, sent_us = (now_us - sending[0][0] if sending else 0), 0
         for start, end in sending:
             sent_us += end - start
-        self.waited_us += max(0, waited_us)
-        self.sent_us += sent_us
+        known_us = max(0, waited_us)
+        self.waited_us += known_us
+        self.sent_us += min(sent_us, known_us)
+        self.computed_us += max(0, now_us - self._done_us - known_us)  # waits may overlap
+        self._done_us = now_us
         if number % self._step:
             return
         times = [min(max(0, each), LONGEST_WAIT_US) for each in (waited_us, sent_us, round_trip_us)]

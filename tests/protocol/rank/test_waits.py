@@ -29,6 +29,21 @@ def test_times_follow_from_when_a_contribution_left() -> None:
     assert waits.take() == []
 
 
+@given(st.lists(st.tuples(*[st.integers(0, 100)] * 3)))
+def test_times_only_grow_and_add_up(steps: list[tuple[int, int, int]]) -> None:
+    """Steps of a rank that computes, sends and waits, some of them while the sum before is under way."""
+    waits, now_us = Waits(50), 50
+    seen = [(0, 0, 0)]
+    for number, (computing_us, sending_us, waiting_us) in enumerate(steps):
+        start_us = now_us + computing_us - (computing_us > 90) * 95
+        now_us = max(now_us, start_us + sending_us + waiting_us)
+        waits.note_done(number, [(start_us, start_us + sending_us)], 1, now_us)
+        seen.append((waits.computed_us, waits.sent_us, waits.waited_us - waits.sent_us))
+        assert all(now >= before for now, before in zip(seen[-1], seen[-2], strict=True))
+    if all(computing_us <= 90 for computing_us, _, _ in steps):
+        assert seen[-1] == tuple(map(sum, zip((0, 0, 0), *steps, strict=True)))
+
+
 @given(st.lists(st.integers(0, 500), max_size=8))
 def test_a_sign_of_life_has_room(counts: list[int]) -> None:
     waits, done = Waits(), 0
