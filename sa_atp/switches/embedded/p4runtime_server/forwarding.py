@@ -96,6 +96,20 @@ class Forwarding:
         else:
             self._write_register(entity)
 
+    def kept(self) -> Iterator[Update]:
+        """Yields the updates after which a fresh pipeline has the same entries, default actions and groups."""
+        for table in self.schema.tables:
+            state = self.pipeline.tables[table.name]
+            own = state.table.default_action, state.table.default_data
+            if state.default != own or (table.name, (), 0) in self._metadata:
+                for entry in self._read_table(table, TableEntry(is_default=True)):
+                    yield Update(UpdateKind.MODIFY, entry)
+            if not table.is_const:
+                for entry in self._read_table(table, TableEntry()):
+                    yield Update(UpdateKind.INSERT, entry)
+        for group in self._read_groups(MulticastGroup()):
+            yield Update(UpdateKind.INSERT, group)
+
     def _named_table(self, entry: TableEntry) -> TableInfo:
         return _required("table", entry.table, self.schema.table)
 

@@ -16,7 +16,6 @@ from sa_atp.switches.embedded.p4runtime_server.arbitration import Arbitration, C
 from sa_atp.switches.embedded.p4runtime_server.forwarding import Forwarding
 from sa_atp.switches.embedded.pipeline import ROW_BYTES, Pipeline
 from sa_atp.switches.p4runtime import bytestrings, codec, schema
-from sa_atp.switches.p4runtime.entities import MulticastGroup, TableEntry, Update, UpdateKind
 from sa_atp.switches.p4runtime.errors import Code, Refusal, WriteRefusal
 from sa_atp.switches.p4runtime.messages import p4runtime_pb2
 
@@ -98,16 +97,11 @@ class Service:
         self._committed, self._saved = config, None
 
     def _reconcile(self, config: Config) -> None:
-        """Commits a pipeline with the present table entries and groups. Raises: Refusal: one of them does not fit."""
+        """Commits a pipeline with the present entries, default actions and groups. Raises: Refusal: one does not fit."""
         before = self._committed
         if before is not None:
-            updates = [
-                Update(UpdateKind.INSERT, entity)
-                for query in (TableEntry(), MulticastGroup())
-                for entity in before.forwarding.read(query)
-                if isinstance(entity, MulticastGroup) or not before.forwarding.schema.table(entity.table).is_const  # type: ignore[union-attr]
-            ]
-            refused = [outcome for outcome in config.forwarding.write(updates) if outcome is not None]
+            outcomes = config.forwarding.write(before.forwarding.kept())
+            refused = [outcome for outcome in outcomes if outcome is not None]
             if refused:
                 raise Refusal(
                     Code.FAILED_PRECONDITION,

@@ -56,7 +56,9 @@ def test_a_program_that_cannot_run_is_refused(
 
 def test_a_push_forgets_entries_and_a_reconciliation_keeps_them(client: P4RuntimeClient, device: Device) -> None:
     group = MulticastGroup(group=4, replicas=frozenset({Replica(1, 1)}))
+    default = TableEntry(table="route", action="flood", params={"group": 4}, is_default=True, metadata=b"mine, too")
     client.insert(ROUTE, FILTER, group)
+    client.modify(default)
     client.push_pipeline(*program("router"), action="VERIFY")
     assert client.read(TableEntry(table="route")) == [ROUTE]
 
@@ -68,13 +70,16 @@ def test_a_push_forgets_entries_and_a_reconciliation_keeps_them(client: P4Runtim
         FILTER,
         group,
     ]
+    assert client.read(TableEntry(table="route", is_default=True)) == [default]
 
-    with pytest.raises(ControlError, match="2 of the present entries do not fit"):
+    with pytest.raises(ControlError, match="3 of the present entries do not fit"):
         client.push_pipeline(*program("punt"), action="RECONCILE_AND_COMMIT")
     assert client.read(TableEntry(table="route")) == [ROUTE]
 
     client.push_pipeline(*program("router"))
     assert client.read(TableEntry(table="route"), MulticastGroup()) == []
+    own = TableEntry(table="route", action="drop", is_default=True)
+    assert client.read(TableEntry(table="route", is_default=True)) == [own]
 
 
 def test_a_saved_pipeline_takes_writes_and_runs_once_committed(client: P4RuntimeClient, device: Device) -> None:
