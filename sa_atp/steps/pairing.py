@@ -32,7 +32,7 @@ Computed = list[tuple[int, int, Values]]
 
 
 class PairedSum:
-    """A sum of gradients that travels as its codec says (see step.PendingSum)."""
+    """A sum of gradients that travels as its codec says (see effects.PendingSum)."""
 
     def __init__(self, inner: Any, codec: PairCodec, packing: Packing | None, member: Membership) -> None:
         """Args: inner: the sum of what travels; packing: None: that is the gradients, with 32 bits."""

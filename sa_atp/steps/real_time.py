@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class CommunicatorHost(Asking):
-    """A communicator as a step's host (see step.Host)."""
+    """A communicator as a step's host (see effects.Host)."""
 
     def __init__(self, comm: Communicator) -> None:
         self.membership = comm.membership

@@ -18,7 +18,7 @@ from sa_atp.steps.effects import PendingSum
 
 
 class SumPair:
-    """The gradient's sum and a small one beside it, as one pending sum (see step.PendingSum)."""
+    """The gradient's sum and a small one beside it, as one pending sum (see effects.PendingSum)."""
 
     def __init__(self, gradient: Any, beside: Any) -> None:
         self.gradient = gradient

@@ -15,7 +15,6 @@ from sa_atp.basics.errors import UserError
 WINDOW = 16  # measurements that are kept
 PERSISTENT = 5  # so many in a row on one side are a new speed; with half a window, medians would have moved already
 DRIFTED, DRIFTED_SIGMAS = 0.1, 3.0  # least distance from the fit: relative, and in deviations of the noise
-OUTLIER, OUTLIER_SIGMAS = 0.25, 4.0  # the same for a single outlier
 SPREAD = 0.05  # batch sizes that differ by less, relatively, do not determine a slope
 FEW = 8  # with so few measurements the median deviation may be small by chance: the upper quartile is used
 TO_SIGMA, QUARTILE_TO_SIGMA = 1.4826, 0.869  # from those to a standard deviation, for normal noise

@@ -258,7 +258,7 @@ class LeafLeft(Event, frozen=True):
 
 @called("recovery:fetch_asked")
 class FetchAsked(Event, frozen=True):
-    """The rank asks the parameter server for results that others have. (protocol section 5.6)"""
+    """The rank asks the parameter server for results that others have. (protocol section 5.7)"""
 
     operation: Operation
     first: Seq

@@ -158,7 +158,7 @@ class Seat(Event, frozen=True):
 
 @called("recovery:fetched")
 class Fetched(Event, frozen=True):
-    """A rank asks for results that others have. (protocol section 5.6)"""
+    """A rank asks for results that others have. (protocol section 5.7)"""
 
     rank: Rank
     first: Seq

@@ -1,7 +1,7 @@
 """The parameter server's connection: finishes sums that switches could not, keeps results, answers. (section 7)
 
 It serves any number of jobs; `admission` admits their ranks. It asks the control plane by an event to configure
-switches for a job, and goes on when `admitted` or `refused` is called.
+switches for a job, and goes on when `on_admitted` or `on_refused` is called.
 """
 
 from collections import deque

@@ -50,7 +50,7 @@ class HostLeaf:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Admit:
-    """All ranks of a job have joined: install it on the switches, then call `admitted` or `refused`.
+    """All ranks of a job have joined: install it on the switches, then call `on_admitted` or `on_refused`.
 
     The job may be in another epoch by the time that the switches know it.
     """

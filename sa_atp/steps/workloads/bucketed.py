@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class SegmentedSum:
-    """The sums of all segments as one pending sum (see step.PendingSum), done when all of them are."""
+    """The sums of all segments as one pending sum (see effects.PendingSum), done when all of them are."""
 
     def __init__(self, sums: Sequence[Sum], out: Values) -> None:
         self.sums = sums
@@ -75,7 +75,7 @@ class SegmentedSum:
 
 
 class BucketedHost(Asking):
-    """A communicator as the host of steps with segmented sums (see step.Host)."""
+    """A communicator as the host of steps with segmented sums (see effects.Host)."""
 
     def __init__(self, communicator: Communicator, layout: Layout) -> None:
         self.membership = communicator.membership

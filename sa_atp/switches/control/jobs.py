@@ -17,7 +17,7 @@ def install(writer: Writer, spec: JobSpec, *, share_slots: bool = False) -> int:
     Raises:
         UserError: the program's bitmaps are narrower than the fan-in; another job has the multicast group, or (unless slots
             may be shared) a slot of the job.
-        RefusedError: the switch refused something; other `ControlError`s: it does not answer.
+        UpdateRefusedError: the switch refused something; other `ControlError`s: it does not answer.
     """
     tables = JobTables(writer)
     for problem in tables.install([spec], share_slots=share_slots).values():

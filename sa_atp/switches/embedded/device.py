@@ -77,7 +77,7 @@ class Device:
 
         Args: device_config: BMv2 JSON.
 
-        Raises: PipelineError, Unsupported: see `program.load`.
+        Raises: PipelineError, Unsupported: see `loading.load`.
         """
         pipeline = Pipeline.from_config(device_config, compiled=self.compiled, cache=self.cache, shared=self.cores > 1)
         # numba compiles at the first call: make it now, and not when the first packet arrives
