@@ -322,9 +322,18 @@ class P4RuntimeClient:
         self._streaming().send(request)
 
     def packet_in(self, timeout_s: float | None = None) -> PacketIn:
-        """Waits for the next packet from the program. Raises: Unreachable: none came in time (default: `timeout_s`)."""
+        """Waits for the next packet from the program.
+
+        Raises: Unreachable: none came in time (default: `timeout_s`); ControlError: it has metadata that the P4Info lacks.
+        """
         message = self._streaming().next("packet", "packet-in", self.timeout_s if timeout_s is None else timeout_s)
         names = {f.id: f.name for f in self.schema.packet_in}
+        unknown = [m.metadata_id for m in message.metadata if m.metadata_id not in names]
+        if unknown:
+            known = ", ".join(f"{number} ({name})" for number, name in names.items()) or "none"
+            raise ControlError(
+                f"{self._where}: packet-in: metadata {unknown[0]} is not in the P4Info, which has {known}"
+            )
         return PacketIn(
             payload=message.payload,
             metadata={names[m.metadata_id]: int.from_bytes(m.value, "big") for m in message.metadata},

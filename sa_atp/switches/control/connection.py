@@ -116,7 +116,7 @@ class GrpcConnection:
 class StreamChannel:
     """The stream channel of P4Runtime: a thread sorts the server's messages into queues.
 
-    If an exception ends the stream, it is the last item of each queue.
+    The last item of each queue is how the server ended the stream: an exception, or None for no error.
     """
 
     def __init__(self, connection: GrpcConnection, stub: Any) -> None:
@@ -142,9 +142,12 @@ class StreamChannel:
             message = self._arrived[kind].get(timeout=timeout_s)
         except queue.Empty:
             raise Unreachable(f"{self._connection.where}: no {doing} in {timeout_s:g} s") from None
-        if isinstance(message, grpc.RpcError):
-            raise self._connection.failure(message, doing)
-        return message
+        if message is not None and not isinstance(message, grpc.RpcError):
+            return message
+        self._arrived[kind].put(message)  # for who asks again
+        if message is None:
+            raise Unreachable(f"{self._connection.where}: {doing}: the server ended the stream")
+        raise self._connection.failure(message, doing)
 
     def close(self, timeout_s: float) -> None:
         """Ends the stream, and waits until the server has ended it, too, so that it has forgotten this client."""
@@ -155,6 +158,7 @@ class StreamChannel:
             self._reader.join(timeout_s)
 
     def _read(self) -> None:
+        ended = None
         try:
             for message in self._call:
                 kind = message.WhichOneof("update")
@@ -165,9 +169,10 @@ class StreamChannel:
                 if kind in self._arrived:
                     self._arrived[kind].put(getattr(message, kind))
         except grpc.RpcError as error:
-            self.primary.clear()
-            for arrived in self._arrived.values():
-                arrived.put(error)
+            ended = error
+        self.primary.clear()
+        for arrived in self._arrived.values():
+            arrived.put(ended)
 
 
 def _write_details(error: Any) -> list[tuple[int, int, str]]:

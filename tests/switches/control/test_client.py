@@ -1,6 +1,7 @@
 """The client with both targets: the same calls have the same outcomes, except where this file says otherwise."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sa_atp.switches.control.errors import (
     UpdateRefusedError,
     WrongDevice,
 )
+from sa_atp.switches.p4runtime.calls import add_servicer
 from sa_atp.switches.p4runtime.entities import (
     CounterData,
     CounterEntry,
@@ -32,6 +34,8 @@ from sa_atp.switches.p4runtime.entities import (
     Update,
     UpdateKind,
 )
+from sa_atp.switches.p4runtime.messages import p4runtime_pb2
+from sa_atp.switches.p4runtime.rpc import grpc
 
 from .conftest import START_S, Switch, free_port
 
@@ -332,6 +336,47 @@ def test_packets_to_and_from_the_program(switch: Switch, program_files: Files) -
             client.packet_out(b"", port=1)
         with pytest.raises(Unreachable, match="no packet-in in 0 s"):
             client.packet_in(0)
+
+
+class Brief:
+    """A server whose stream makes its client primary, brings a packet, and ends, without an error."""
+
+    def __init__(self, p4info: str) -> None:
+        self._p4info = p4info
+
+    def Capabilities(self, request: Any, context: Any) -> Any:  # noqa: N802
+        return p4runtime_pb2.CapabilitiesResponse(p4runtime_api_version="1.3.0")
+
+    def GetForwardingPipelineConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        response = p4runtime_pb2.GetForwardingPipelineConfigResponse()
+        response.config.p4info.CopyFrom(parse_p4info(self._p4info))
+        return response
+
+    def StreamChannel(self, requests: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        next(requests)
+        primary, packet = p4runtime_pb2.StreamMessageResponse(), p4runtime_pb2.StreamMessageResponse()
+        primary.arbitration.election_id.low = 1
+        packet.packet.metadata.add(metadata_id=99, value=b"1")
+        yield from (primary, packet)
+
+
+def test_a_server_that_ends_the_stream(program_files: Files) -> None:
+    server = grpc.server(ThreadPoolExecutor(2))
+    add_servicer(Brief(program_files["punt"][0]), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with P4RuntimeClient(f"127.0.0.1:{port}", timeout_s=START_S) as client:
+        with pytest.raises(
+            ControlError, match=r"packet-in: metadata 99 is not in the P4Info, which has 1 \(ingress_port\), 2"
+        ):
+            client.packet_in()
+        for _ in range(2):
+            with pytest.raises(Unreachable, match="packet-in: the server ended the stream"):
+                client.packet_in()
+        with pytest.raises(Unreachable, match="stream error: the server ended the stream"):
+            client.stream_error()
+        assert not client.is_primary
+    server.stop(0)
 
 
 def test_another_device_id(switch: Switch, program_files: Files) -> None:
