@@ -93,14 +93,13 @@ class Installer:
         return [thread for leaf, thread in self._leaves.items() if event.number in self._jobs_of[leaf]]
 
     def close(self) -> None:
-        """Carries out what was submitted, and ends the connections."""
+        """Carries out what was submitted, if there is time; each thread ends the connection of its switch."""
         switches = [*self._switches, *self._leaves.values()]
         for switch in switches:
             switch.events.put(None)
         until = time.monotonic() + CLOSE_S
         for switch in switches:
             switch.thread.join(max(0.0, until - time.monotonic()))
-            switch.keeper.close()
 
     def _installed(self, keeper: Keeper, job: Admit, problem: str | None) -> None:
         """Notes that a switch has a job, or why it cannot take it."""

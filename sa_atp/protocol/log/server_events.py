@@ -127,7 +127,9 @@ class Removed(Event, frozen=True):
 
 @called("switch:restarted")
 class SwitchRestarted(Event, frozen=True):
-    """A check, once a second, found a switch without its program or jobs, as after a restart. Logged for all jobs."""
+    """A check, once a second, found a switch without its program or jobs, as after a restart, out of reach, or with another
+    controller. Logged for all jobs.
+    """
 
     why: Words
 

@@ -296,6 +296,7 @@ class Keeper:
         self._jobs: dict[int, JobSpec] = {}
         self._over: set[int] = set()  # jobs that the switch may still have, and should not
         self._missing: set[int] = set()  # jobs that the switch may have lost in a restart, and should have
+        self._has_pushed = False  # whether the switch did not have its program when it was last brought up
         self._tables: JobTables | None = None  # what the switch holds for jobs; None: not known
 
     @property
@@ -322,7 +323,8 @@ class Keeper:
         self._disconnect()
         client = P4RuntimeClient(self.place.grpc, self.place.device_id).open()
         self._client = client
-        if client.cookie() != self._program.cookie:
+        self._has_pushed = client.cookie() != self._program.cookie
+        if self._has_pushed:
             client.push_pipeline(self._program.p4info(), self._program.device_config(), cookie=self._program.cookie)
         if self.place.mark_above is not None:
             client.modify(
@@ -400,7 +402,12 @@ class Keeper:
             self._lost_because = str(error)
             return self._lost_because
         served = plural(len(self._jobs) - len(self._missing), "job")
-        done = f"{self.where} had restarted: restored its program, {plural(len(self.place.routes), 'route')}, {served}"
+        what = (
+            "had restarted: restored its program,"
+            if self._has_pushed
+            else "was out of reach, or another controller's, and still has its program: restored"
+        )
+        done = f"{self.where} {what} {plural(len(self.place.routes), 'route')}, {served}"
         return "; ".join(filter(None, (done, self._not_served(problems))))
 
     def _not_served(self, problems: Problems) -> str | None:
