@@ -15,7 +15,7 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.batches.orchestrator import Measured, Orchestrator
-from sa_atp.steps.effects import Host, Steps, Workload
+from sa_atp.steps.effects import Host, HostAround, Steps, Workload
 from sa_atp.steps.step import Stepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.steps.sum_pair import SumPair
@@ -26,14 +26,11 @@ NUMBERS = 3
 _HALF = 1 << 16
 
 
-class MeasuringHost:
+class MeasuringHost(HostAround):
     """A host that sums measurements beside each gradient. Everything else it leaves to the given host."""
 
     def __init__(self, host: Host) -> None:
-        self.membership = host.membership
-        self.now_us = host.now_us
-        self.helping = host.helping
-        self.take_seat = host.take_seat
+        super().__init__(host, host.now_us)
         self._host = host
         self._nothing = np.zeros(NUMBERS * host.membership.world_size, np.float32)
         self._noted: dict[int, tuple[int, int]] = {}  # contribution: samples, microseconds

@@ -60,11 +60,17 @@ class PendingSum(Protocol):
     def future(self) -> "Future[Values]": ...
 
 
-class Host(Protocol):
-    """The worker on which a step runs; no call blocks."""
+class Participant(Protocol):
+    """A rank of a job, as hosts and connections have it; no call blocks."""
 
     membership: Membership
     helping: Helping
+
+    def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
+
+
+class Host(Participant, Protocol):
+    """The worker on which a step runs; no call blocks."""
 
     def now_us(self) -> int: ...
     def begin(self, values: int, key: object = "gradient") -> PendingSum: ...
@@ -72,7 +78,17 @@ class Host(Protocol):
         """Adds to a sum. Args: parts: one for each of the bits, lowest first, or one for all; they stay as they are."""
 
     def probe(self, sum_: Any) -> None: ...
-    def take_seat(self, step: int) -> "Future[Seated | Taken | None]": ...
+
+
+class HostAround:
+    """What a host takes over from the host or connection that it wraps."""
+
+    def __init__(self, inner: Participant, now_us: Callable[[], int]) -> None:
+        """Args: now_us: the clock of the steps."""
+        self.membership = inner.membership
+        self.helping = inner.helping
+        self.take_seat = inner.take_seat
+        self.now_us = now_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from sa_atp.protocol.job.errors import NonFiniteError
 from sa_atp.protocol.job.membership import Membership
 from sa_atp.protocol.numbers.pairs import Packing, PairCodec, PairKernels
 from sa_atp.protocol.packets.message_fields import HelpGrade
-from sa_atp.steps.effects import Host, PendingSum
+from sa_atp.steps.effects import Host, HostAround, PendingSum
 from sa_atp.steps.sum_pair import SumPair
 
 
@@ -31,7 +31,7 @@ Computed = list[tuple[int, int, Values]]
 """(shard, micro-batch, gradient) of what a worker has computed; see StepRecord."""
 
 
-class PairedSum:
+class PackedSum:
     """A sum of gradients that travels as its codec says (see effects.PendingSum)."""
 
     def __init__(self, inner: Any, codec: PairCodec, packing: Packing | None, member: Membership) -> None:
@@ -86,15 +86,12 @@ class PairedSum:
         return getattr(self.inner, name)
 
 
-class PairingHost:
+class PairingHost(HostAround):
     """A host whose gradients travel in half the bytes. Everything else it leaves to the given host."""
 
     def __init__(self, host: WholeHost, kernels: PairKernels, *, seed: int, feedback: bool) -> None:
         """Args: seed, feedback: see PairCodec; there is no feedback with help."""
-        self.membership = host.membership
-        self.now_us = host.now_us
-        self.helping = host.helping
-        self.take_seat = host.take_seat
+        super().__init__(host, host.now_us)
         self._host = host
         self._kernels = kernels
         self._seed, self._feedback = seed, feedback
@@ -115,19 +112,19 @@ class PairingHost:
             )
         packing = self._codec.next_sum()
         lanes = values if packing is None else packing.lanes
-        return PairedSum(self._host.begin(lanes, key, whole=packing is not None), self._codec, packing, member)
+        return PackedSum(self._host.begin(lanes, key, whole=packing is not None), self._codec, packing, member)
 
     def contribute(self, sum_: Any, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
-        if not isinstance(sum_, PairedSum):
+        if not isinstance(sum_, PackedSum):
             self._host.contribute(sum_, parts, bits, on_behalf=on_behalf)
         elif not sum_.future.done():
             self._host.contribute(sum_.inner, sum_.packed(parts, bits), bits, on_behalf=on_behalf)
 
     def probe(self, sum_: Any) -> None:
-        self._host.probe(sum_.inner if isinstance(sum_, PairedSum) else sum_)
+        self._host.probe(sum_.inner if isinstance(sum_, PackedSum) else sum_)
 
 
 def travelled(sum_: Any, computed: Computed) -> list[tuple[int, int, Any]]:
     """Returns the values that have travelled of each of a step's micro-batches, to check its sum by: float32, or int32."""
     sum_ = sum_.gradient if isinstance(sum_, SumPair) else sum_
-    return sum_.travelled(computed) if isinstance(sum_, PairedSum) else list(computed)
+    return sum_.travelled(computed) if isinstance(sum_, PackedSum) else list(computed)

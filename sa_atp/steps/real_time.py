@@ -1,42 +1,30 @@
 """Runs steps in real time, on a communicator and an emulated device."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
-from sa_atp.net.session import Asking, Sum
-from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.net.session import Sum
 from sa_atp.steps.device import Cancelled, Device
-from sa_atp.steps.effects import Beside, Compute, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
+from sa_atp.steps.effects import Beside, Compute, HostAround, StepRunner, Steps, Wait, Workload, gradient_of, samples_of
 from sa_atp.steps.step_record import StepRecord
 
-T = TypeVar("T")
 
-
-class CommunicatorHost(Asking):
+class CommunicatorHost(HostAround):
     """A communicator as a step's host (see effects.Host)."""
 
     def __init__(self, comm: Communicator) -> None:
-        self.membership = comm.membership
-        self.helping = comm.helping
+        super().__init__(comm, now_us)
+        self.contribute = comm.contribute
         self.probe = comm.probe
         self._comm = comm
 
-    def now_us(self) -> int:
-        return now_us()
-
     def begin(self, values: int, key: object = "gradient", *, whole: bool = False) -> Sum:
         return self._comm.begin(values, key=key, whole=whole)
-
-    def contribute(self, sum_: Sum, parts: Sequence[Values], bits: int, *, on_behalf: bool) -> None:
-        self._comm.contribute(sum_, parts, bits, on_behalf=on_behalf)
-
-    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        return self._comm.ask(question, understand)
 
 
 def run_step(stepper: StepRunner, device: Device, workload: Workload, step: int) -> tuple[StepRecord, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.promise import add_inline_callback
-from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.steps.effects import PendingSum
 
 
@@ -51,27 +50,6 @@ class SumPair:
         known = [each.missing_bits for each in self.pending if each.missing_bits is not None]
         return functools.reduce(operator.or_, known) if known else None
 
-    @property
-    def overtaken(self) -> bool:
-        overtaken: bool = self.gradient.overtaken
-        return overtaken
-
-    @property
-    def progress(self) -> SendProgress | None:
-        progress: SendProgress | None = self.gradient.progress
-        return progress
-
-    @property
-    def sending(self) -> tuple[tuple[int, int], ...]:
-        sending: tuple[tuple[int, int], ...] = self.gradient.sending
-        return sending
-
-    @property
-    def sent_share(self) -> float:
-        share: float = self.gradient.sent_share
-        return share
-
-    @property
-    def finished(self) -> Any:
-        """The gradient's sum as integers; see net.session.Sum."""
-        return self.gradient.finished
+    def __getattr__(self, name: str) -> Any:
+        """The rest is that of the gradient's sum: progress, overtaken, sending, sent_share, finished."""
+        return getattr(self.gradient, name)

@@ -4,21 +4,18 @@ import contextlib
 import functools
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import TypeVar
 
 import numpy as np
 
 from sa_atp.basics.arrays import Values
 from sa_atp.net.clock import now_us
 from sa_atp.net.communicator import Communicator
-from sa_atp.net.session import Asking, Sum
+from sa_atp.net.session import Sum
 from sa_atp.protocol.help.progress import SendProgress
-from sa_atp.protocol.packets.control import Reply, Request
+from sa_atp.steps.effects import HostAround
 from sa_atp.steps.workloads.layout import Layout
-
-T = TypeVar("T")
 
 
 class SegmentedSum:
@@ -74,18 +71,14 @@ class SegmentedSum:
         return sum(s.sent_share * s.values for s in self.sums) / sum(s.values for s in self.sums)
 
 
-class BucketedHost(Asking):
+class BucketedHost(HostAround):
     """A communicator as the host of steps with segmented sums (see effects.Host)."""
 
     def __init__(self, communicator: Communicator, layout: Layout) -> None:
-        self.membership = communicator.membership
-        self.helping = communicator.helping
+        super().__init__(communicator, now_us)
         self.current: SegmentedSum | None = None
         self._communicator = communicator
         self._layout = layout
-
-    def now_us(self) -> int:
-        return now_us()
 
     def begin(self, values: int, key: object = "backup") -> SegmentedSum:
         out = np.empty(values, np.float32)
@@ -124,6 +117,3 @@ class BucketedHost(Asking):
             if not part.future.done():
                 self._communicator.probe(part)
                 return
-
-    def ask(self, question: Request, understand: Callable[[Reply | None], T]) -> "Future[T]":
-        return self._communicator.ask(question, understand)
