@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from sa_atp.basics.arrays import Addends, Values
 from sa_atp.basics.errors import UserError
@@ -53,13 +53,6 @@ T = TypeVar("T")
 AT_ONCE = 17  # segmented sends of one burst: a window of 1024 fragments
 MARGIN_S = 1.0  # for the connection's thread to report a timeout before this one gives up waiting for it
 LOOK_TIMEOUT_S = 5.0  # for a turn of the connection's thread, which takes milliseconds
-
-
-class Tensor(Protocol):
-    """The part of torch.Tensor that is used here, so that nothing imports torch."""
-
-    def detach(self) -> Any: ...
-    def copy_(self, other: Any) -> Any: ...
 
 
 class Communicator(Asking, Scattering, Gathering):

@@ -95,23 +95,3 @@ def pack(
     bitmap = words_of(bits, CONTRIBUTION_BITS if kind is Kind.CONTROL else contributions).astype(WORD)
     payload = body if lanes is None else np.asarray(lanes).astype(LANE).tobytes()
     return header.tobytes()[:_BITMAP_AT] + bitmap.tobytes() + payload
-
-
-def describe(packet: bytes, contributions: int = CONTRIBUTION_BITS) -> dict[str, Any]:
-    """The fields of one packet by name, for people. Raises: ValueError: it is not a packet of this build."""
-    if len(packet) < HEADER_BYTES:
-        raise ValueError(f"{len(packet)} bytes are too few for a header of {HEADER_BYTES}")
-    header = np.frombuffer(packet[:HEADER_BYTES], HEADER)[0]
-    first = int(header["first"])
-    if first >> 4 != VERSION:
-        raise ValueError(f"version {first >> 4} instead of {VERSION}")
-    try:
-        kind = Kind(first & 15)
-    except ValueError:
-        raise ValueError(f"unknown kind {first & 15}") from None
-    fields = {name: int(header[name]) for name in HEADER.names or () if name not in ("first", "flags")}
-    size = HEADER_BYTES if kind is Kind.CONTROL else header_bytes(contributions)
-    if len(packet) < size:
-        raise ValueError(f"{len(packet)} bytes are too few for a header of {size}")
-    fields["bits"] = number_of(np.frombuffer(packet[_BITMAP_AT:size], WORD))
-    return {"kind": kind, "flags": Flag(int(header["flags"])), **fields}

@@ -106,9 +106,6 @@ class Schema:
         """A table by id or name. Raises: Refusal: there is none."""
         return self._find("table", key, self.tables)
 
-    def action(self, key: str | int) -> ActionInfo:
-        return self._find("action", key, self.actions)
-
     def counter(self, key: str | int) -> CounterInfo:
         return self._find("counter", key, self.counters)
 

@@ -15,7 +15,7 @@ from sa_atp.lab.bench.switch import traffic as switch_traffic
 from sa_atp.lab.bench.switch.request import SwitchRequest
 from sa_atp.lab.bench.switch.traffic import Contributions, Traffic, WorkersStall
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, checksum
-from sa_atp.protocol.packets.header import describe
+from sa_atp.protocol.packets.header import HEADER
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.jobspec import JobSpec
 from sa_atp.switches.control.writer import LocalWriter
@@ -69,8 +69,8 @@ def test_contributions_are_frames_of_their_worker() -> None:
         header[10:12] = b"\0\0"
         assert found == checksum(bytes(header))
         packet = frame[HEADERS_BYTES:].tobytes()
-        fields = describe(packet[:20])
-        assert (fields["seq"], fields["slot"], fields["bits"]) == (seq, 5, 0b100)
+        fields = np.frombuffer(packet[:20], HEADER)[0]
+        assert fields[["seq", "slot", "bits"]].tolist() == (seq, 5, 0b100)
         assert np.array_equal(np.frombuffer(packet[20:], ">i4"), 3 * (np.arange(LANES) + 1))
 
 

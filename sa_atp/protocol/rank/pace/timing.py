@@ -113,14 +113,6 @@ class RoundTrip:
         """The round trip of the fastest sample of late, when nothing queued."""
         return min(self.least_us, self.least_before_us)
 
-    @property
-    def answer_us(self) -> int:
-        return answer_us(self)
-
-    @property
-    def timeout_us(self) -> int:
-        return timeout_us(self)
-
     def time_ps_round_trip(self, elapsed_us: int, now_us: int) -> None:
         """A fragment that the switch could not take came back from the parameter server after this time."""
         fading_us = self.ps_round_trip_us - self.ps_round_trip_us // 8 if now_us < self.ps_round_trip_until_us else 0

@@ -87,11 +87,10 @@ def test_a_full_table_says_so(client: P4RuntimeClient) -> None:
 def test_numbers_may_be_padded_but_must_fit(client: P4RuntimeClient, stub: Any, value: bytes, code: int) -> None:
     def fill(entity: Any) -> None:
         table = client.schema.table("by_type")
-        action = client.schema.action("send")
         entry = entity.table_entry
         entry.table_id = table.id
         entry.match.add(field_id=1).exact.value = b"\x88\xb5"
-        entry.action.action.action_id = action.id
+        entry.action.action.action_id = client.schema.table_action(table, "send").action.id
         entry.action.action.params.add(param_id=1, value=value)
 
     client.push_pipeline(*program("punt"))
@@ -122,7 +121,7 @@ def test_a_field_that_matches_everything_must_be_left_out(
         match = entry.match.add(field_id=2 if field == "range" else 1)
         for name, number in value.items():
             setattr(getattr(match, field), name, number)
-        entry.action.action.action_id = client.schema.action("drop").id
+        entry.action.action.action_id = client.schema.table_action(table, "drop").action.id
 
     found, reason = bare_write(stub, fill)
     assert found == code
