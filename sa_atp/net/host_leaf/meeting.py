@@ -12,9 +12,7 @@ import contextlib
 import errno
 import json
 import os
-import selectors
 import socket
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from typing import Self
 
 from sa_atp.basics.errors import UserError
 from sa_atp.net.shared_memory.handshake import is_of_this_user
+from sa_atp.net.shared_memory.local_server import LocalServer
 from sa_atp.protocol.packets.control import LeafPorts
 from sa_atp.protocol.packets.datagrams import Address
 
@@ -79,73 +78,41 @@ class Leaf:
         self._close()
 
 
-class Meeting:
+class Meeting(LocalServer):
     """The leaf's end: a thread that answers ranks, and knows how many there are."""
 
     def __init__(self, server: Address, ports: Ports) -> None:
         """Args: server: the parameter server. Raises: UserError: this user has such a leaf on this host already."""
-        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            self._listening.bind(_name("leaf", server))
+            listening.bind(_name("leaf", server))
         except OSError as error:
-            self._listening.close()
+            listening.close()
             if error.errno != errno.EADDRINUSE:
                 raise
             raise UserError(
                 "a leaf below udp://{}:{} runs on this host already: its ranks find that one".format(*server)
             ) from None
-        self._listening.listen(MOST_RANKS_WAITING)
+        listening.listen(MOST_RANKS_WAITING)
         self._answer = ports.encode()
         self._ranks: set[socket.socket] = set()
         self._changed_s = time.monotonic()
-        self._selector = selectors.DefaultSelector()
-        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
-        self._selector.register(self._listening, selectors.EVENT_READ)
-        self._selector.register(self._stop_read, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._run, name="sa-atp-leaf-meeting", daemon=True)
-        self._thread.start()
+        super().__init__("sa-atp-leaf-meeting", [listening])
 
     def unused_s(self) -> float:
         """Seconds since a rank last used the leaf; 0: some do."""
         return 0.0 if self._ranks else time.monotonic() - self._changed_s
 
-    def close(self) -> None:
-        os.write(self._stop_write, b"x")
-        self._thread.join()
-        for each in (self._listening, *self._ranks):
-            each.close()
-        self._selector.close()
-        os.close(self._stop_read)
-        os.close(self._stop_write)
+    def _welcome(self, peer: socket.socket, listening: socket.socket) -> None:
+        self._ranks.add(peer)
+        self._changed_s = time.monotonic()
+        peer.send(self._answer)
 
-    def _run(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.fd == self._stop_read:
-                    return
-                assert isinstance(key.fileobj, socket.socket)
-                if key.fileobj is self._listening:
-                    self._welcome()
-                else:
-                    self._part_from(key.fileobj)
-                self._changed_s = time.monotonic()
-
-    def _welcome(self) -> None:
-        with contextlib.suppress(OSError):
-            peer, _ = self._listening.accept()
-            if not is_of_this_user(peer):
-                peer.close()
-                return
-            peer.setblocking(False)
-            self._ranks.add(peer)
-            self._selector.register(peer, selectors.EVENT_READ)
-            peer.send(self._answer)
-
-    def _part_from(self, peer: socket.socket) -> None:
-        """Closes the connection of a rank that has ended, or has said anything."""
-        self._selector.unregister(peer)
+    def _hear(self, peer: socket.socket) -> None:
+        """A rank has ended, or has said anything."""
+        self._part_from(peer)
         self._ranks.discard(peer)
-        peer.close()
+        self._changed_s = time.monotonic()
 
 
 def find(server: Address) -> Leaf | None:

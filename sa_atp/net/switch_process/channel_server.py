@@ -3,14 +3,13 @@
 import contextlib
 import os
 import queue
-import selectors
 import socket
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from sa_atp.net.shared_memory.handshake import Hello, is_of_this_user, name_of
+from sa_atp.net.shared_memory.handshake import Hello, name_of
 from sa_atp.net.shared_memory.layout import CHANNEL_BYTES
+from sa_atp.net.shared_memory.local_server import LocalServer
 from sa_atp.net.shared_memory.region import seal, shared_memory
 from sa_atp.protocol.packets.datagrams import Address
 
@@ -39,7 +38,7 @@ class Detach:
     number: int
 
 
-class ChannelServer:
+class ChannelServer(LocalServer):
     """A thread that makes channels, and notices when ranks end."""
 
     def __init__(
@@ -63,10 +62,7 @@ class ChannelServer:
         self._doorbell, self._results, self._wake, self._has_lines = doorbell, results, wake, has_lines
         self._free = list(range(most))
         self._channels: dict[socket.socket, tuple[int, Address]] = {}
-        self._selector = selectors.DefaultSelector()
-        self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC)
-        self._selector.register(self._stop_read, selectors.EVENT_READ)
-        self._listening: list[socket.socket] = []
+        self._ports: dict[socket.socket, int] = {}  # the port of each socket that listens
         self._silent: dict[socket.socket, int] = {}  # with the port at which each has called
         for number, address in ports.items():
             listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,20 +72,8 @@ class ChannelServer:
                 listening.close()
                 continue
             listening.listen(MOST_SILENT)
-            listening.setblocking(False)
-            self._listening.append(listening)
-            self._selector.register(listening, selectors.EVENT_READ, number)
-        self._thread = threading.Thread(target=self._run, name="sa-atp-channels", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        os.write(self._stop_write, b"x")
-        self._thread.join()
-        for each in (*self._listening, *self._silent, *self._channels):
-            each.close()
-        self._selector.close()
-        os.close(self._stop_read)
-        os.close(self._stop_write)
+            self._ports[listening] = number
+        super().__init__("sa-atp-channels", self._ports)
 
     def end(self, number: int) -> None:
         """Ends a rank's channel, which then goes on by UDP: its `Detach` follows. Called from any thread."""
@@ -98,31 +82,12 @@ class ChannelServer:
                 with contextlib.suppress(OSError):  # it has ended by itself
                     peer.shutdown(socket.SHUT_RDWR)
 
-    def _run(self) -> None:
-        while True:
-            for key, _ in self._selector.select():
-                if key.fd == self._stop_read:
-                    return
-                assert isinstance(key.fileobj, socket.socket)
-                if key.fileobj in self._listening:
-                    self._accept(key.fileobj, key.data)
-                else:
-                    self._hear(key.fileobj)
-
-    def _accept(self, listening: socket.socket, port: int) -> None:
-        with contextlib.suppress(OSError):
-            peer, _ = listening.accept()
-            peer.setblocking(False)
-            if not is_of_this_user(peer):
-                peer.close()
-                return
-            if len(self._silent) >= MOST_SILENT:
-                longest = next(iter(self._silent))
-                self._selector.unregister(longest)
-                del self._silent[longest]
-                longest.close()
-            self._silent[peer] = port
-            self._selector.register(peer, selectors.EVENT_READ)
+    def _welcome(self, peer: socket.socket, listening: socket.socket) -> None:
+        if len(self._silent) >= MOST_SILENT:
+            longest = next(iter(self._silent))
+            del self._silent[longest]
+            self._part_from(longest)
+        self._silent[peer] = self._ports[listening]
 
     def _hear(self, peer: socket.socket) -> None:
         """A rank asks for a channel, or has ended; anything else ends it."""
@@ -140,8 +105,7 @@ class ChannelServer:
         if port is None or hello is None or not self._give(peer, port, hello, given[0] if given else -1):
             for each in given:
                 os.close(each)
-            self._selector.unregister(peer)
-            peer.close()
+            self._part_from(peer)
             if peer in self._channels:
                 number, _ = self._channels.pop(peer)
                 self.changes.put(Detach(number))
