@@ -31,7 +31,7 @@ from sa_atp.net.loop.driver import Driver
 from sa_atp.net.loop.steady_loop import SteadyLoop
 from sa_atp.net.promise import Callbacks, Promise
 from sa_atp.net.scattering import Scattering
-from sa_atp.net.session import Asking, Session, Sum
+from sa_atp.net.session import Asking, Session, Sum, future_of
 from sa_atp.net.shared_memory.layout import SAFE_BYTES
 from sa_atp.net.sockets import mtu
 from sa_atp.net.sockets.udp import segments
@@ -146,12 +146,7 @@ class Communicator(Asking, Scattering, Gathering):
         Returns: a future, whose result is the array, and whose exception is what went wrong. Its callbacks run in threads
         of their own, and may wait for other sums.
         """
-        sum_ = self._sum_of(array, key, scale, measured=measured)
-        if sum_ is not None:
-            return sum_.future
-        nothing: Future[Any] = Future()
-        nothing.set_result(array)
-        return nothing
+        return future_of(self._sum_of(array, key, scale, measured=measured), array)
 
     def _sum_of(self, array: Any, key: object | None, scale: float, *, measured: bool) -> Sum | None:
         """Starts a sum to which this rank contributes an array, and which replaces that; None: the array is empty."""

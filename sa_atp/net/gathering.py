@@ -8,7 +8,7 @@ from typing import Any
 from sa_atp.basics.arrays import ByteRows, Octets
 from sa_atp.net.clock import now_us
 from sa_atp.net.flat_values import flat_bytes, gathered_like, words_of_bytes
-from sa_atp.net.session import Session, Sum
+from sa_atp.net.session import Session, Sum, future_of
 from sa_atp.protocol.job.membership import Membership
 
 
@@ -48,12 +48,7 @@ class Gathering(ABC):
         Args: measured: whether it counts in `stragglers`. Every rank must say the same.
         """
         found, start = self._gather(array, measured=measured)
-        sum_ = start()
-        if sum_ is not None:
-            return sum_.future
-        nothing: Future[Any] = Future()
-        nothing.set_result(found)
-        return nothing
+        return future_of(start(), found)
 
     def _gather(self, array: Any, *, measured: bool) -> tuple[Any, Callable[[], Sum | None]]:
         """Returns: the array for the result, and what starts the operation; it does nothing if the array is empty."""

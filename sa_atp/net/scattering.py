@@ -10,7 +10,7 @@ import numpy as np
 from sa_atp.basics.arrays import Values
 from sa_atp.basics.errors import UserError
 from sa_atp.net.flat_values import flat_float32
-from sa_atp.net.session import Sum
+from sa_atp.net.session import Sum, future_of
 from sa_atp.protocol.job.membership import Membership
 
 
@@ -40,12 +40,7 @@ class Scattering(ABC):
 
     def reduce_scatter_async(self, array: Any, *, scale: float = 1.0, measured: bool = True) -> "Future[Values]":
         """Like `reduce_scatter`, in the background. The array must not be touched until the future is done."""
-        sum_ = self._part_of(array, scale, measured=measured)
-        if sum_ is not None:
-            return sum_.future
-        nothing: Future[Values] = Future()
-        nothing.set_result(np.empty(0, np.float32))
-        return nothing
+        return future_of(self._part_of(array, scale, measured=measured), np.empty(0, np.float32))
 
     def _part_of(self, array: Any, scale: float, *, measured: bool) -> Sum | None:
         """Starts a sum of which this rank gets a part; None: the array is empty."""

@@ -86,6 +86,15 @@ class Sum:
         self.future.set_exception(error)
 
 
+def future_of(sum_: Sum | None, nothing: Any) -> "Future[Any]":
+    """A sum's future. Args: nothing: the result, which is there already, if there is no sum because the array is empty."""
+    if sum_ is not None:
+        return sum_.future
+    found: Future[Any] = Future()
+    found.set_result(nothing)
+    return found
+
+
 class Asking(ABC):
     """The questions of a rank to the parameter server; the answers are futures."""
 
