@@ -324,7 +324,7 @@ class Communicator(Asking, Scattering, Gathering):
 
         def leave() -> None:
             if self._worker.error is None:
-                self._worker.leave(now_us())  # sent in this turn, the last one
+                self._worker.server.leave(now_us())  # sent in this turn, the last one
             self._driver.stop_soon()
 
         self._driver.call(leave)
@@ -361,5 +361,5 @@ class Communicator(Asking, Scattering, Gathering):
         self._end_telling()
         self._way.close()
         reason = "the connection was closed" if self._closed else "the connection's thread has failed"
-        self._worker.fail(TransportError(reason))
+        self._worker.server.fail(TransportError(reason))
         self._session.fail(self._worker.error or TransportError(reason))

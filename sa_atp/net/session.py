@@ -292,11 +292,11 @@ class Session:
         if self.worker.error is not None:
             future.set_exception(self.worker.error)
             return
-        self._questions[self.worker.ask(question, now_us)] = (future, understand)
+        self._questions[self.worker.server.ask(question, now_us)] = (future, understand)
 
     def leave(self, future: "Future[None]", now_us: int) -> None:
         """Tells the server that this worker will contribute no more; the future is done when it knows, or is lost."""
-        self._questions[self.worker.leave(now_us)] = (future, lambda reply: None)
+        self._questions[self.worker.server.leave(now_us)] = (future, lambda reply: None)
 
     # --- events of the connection -------------------------------------------------------------------------------------
 

@@ -72,7 +72,7 @@ class WaitingFor:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The parameter server's to `Worker.ask`; None: it did not come in time."""
+    """The parameter server's to `ServerLink.ask`; None: it did not come in time."""
 
     number: int
     reply: Reply | None

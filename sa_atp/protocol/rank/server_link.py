@@ -69,7 +69,12 @@ class ServerLink:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def ask(self, request: Request, now_us: int) -> int:
-        """See `Worker.ask`."""
+        """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
+
+        There is one without an answer after 5 s, but for questions about help in the newest step. (protocol section 9.1)
+
+        Returns: the number by which the event names it.
+        """
         if not isinstance(request, WorkReport):
             return self.requests.ask(request, now_us, timeout_us=REQUEST_TIMEOUT_US)
         if request.step > self._step:
@@ -89,7 +94,11 @@ class ServerLink:
         return number
 
     def leave(self, now_us: int) -> int:
-        """See `Worker.leave`."""
+        """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
+
+        Returns: number of the request, as `ask` does. There is no answer if the parameter server is silent, or another rank
+        is behind for longer than an operation may wait. (protocol section 7.6)
+        """
         self._leave_by_us = now_us + self._limits.operation_timeout_us
         timeout_us = min(LEAVE_TIMEOUT_US, self._limits.operation_timeout_us)
         self._log(Leaving(self._operations.oldest_seq()))
@@ -156,7 +165,7 @@ class ServerLink:
     # --- the end ------------------------------------------------------------------------------------------------------
 
     def fail(self, error: TransportError) -> None:
-        """See `Worker.fail`."""
+        """Ends the connection with an error, which is reported once."""
         if self.error is None:
             self.error = error
             self._log(ConnectionEnded(type(error).__name__, str(error)))

@@ -23,7 +23,7 @@ from sa_atp.protocol.job.requests import Requests
 from sa_atp.protocol.job.standstill import stood_still_us
 from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.log.rank_events import Led, Silence, StoodStill, Streamed
-from sa_atp.protocol.packets.control import MalformedError, Request, decode_reply
+from sa_atp.protocol.packets.control import MalformedError, decode_reply
 from sa_atp.protocol.packets.datagrams import Address, Burst, merged
 from sa_atp.protocol.packets.header import bitmaps, first_byte, headers, number_of, size_of
 from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
@@ -80,7 +80,8 @@ class Worker:
         # what is scattered, and what the parameter server sums, is taken by the rules
         if common is not None and not membership.scatters and membership.levels:
             self._steady = Steady(connection, self._prober, self._receiver, common)
-        self._server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
+        self.server = ServerLink(connection, self._recovery, self._fetching, requests, now_us)
+        """Questions to the parameter server and their answers, and how the connection ends."""
         bare = (self._size_of(Kind.PROBE),) if membership.scatters else ()
         self._result_sizes = (self._size_of(Kind.RESULT), *bare)
         self.collectives = Collectives(connection, self._prober, self._fetching, self._receiver, self._steady)
@@ -89,7 +90,7 @@ class Worker:
     @property
     def error(self) -> TransportError | None:
         """Why the connection has ended; None: it has not."""
-        return self._server.error
+        return self.server.error
 
     # --- settings -----------------------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Worker:
         """
         self._look_at_clock(now_us)
         for burst in merged(bursts):
-            if self._server.error is not None:
+            if self.server.error is not None:
                 return
             if burst.address not in (self.membership.data_address, self.membership.server_address):
                 self.stats.foreign += len(burst)
@@ -172,7 +173,7 @@ class Worker:
                 self.stats.stale += 1
                 return
             try:
-                self._server.on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
+                self.server.on_control(int(head["seq"]), decode_reply(burst.data[row].tobytes()), now_us)
             except MalformedError:
                 self.stats.malformed += 1
         else:
@@ -188,30 +189,7 @@ class Worker:
 
     def _after_results(self, now_us: int) -> None:
         if self._receiver.problem is not None:
-            self._server.give_up(self._receiver.problem, now_us)
-
-    # --- control ------------------------------------------------------------------------------------------------------
-
-    def ask(self, request: Request, now_us: int) -> int:
-        """Sends a request to the parameter server until it answers; the answer comes as an Answer event.
-
-        There is one without an answer after 5 s, but for questions about help in the newest step. (protocol section 9.1)
-
-        Returns: the number by which the event names it.
-        """
-        return self._server.ask(request, now_us)
-
-    def leave(self, now_us: int) -> int:
-        """Says that this worker will contribute no more. Until that is answered it has to stay: others may need its sums.
-
-        Returns: number of the request, as `ask` does. There is no answer if the parameter server is silent, or another rank
-        is behind for longer than an operation may wait. (protocol section 7.6)
-        """
-        return self._server.leave(now_us)
-
-    def fail(self, error: TransportError) -> None:
-        """Ends the connection with an error, which is reported once."""
-        self._server.fail(error)
+            self.server.give_up(self._receiver.problem, now_us)
 
     def path_narrowed(self, to: Address, needed: int, mtu: int, now_us: int) -> None:
         """Our packets do not leave for there any more.
@@ -220,22 +198,22 @@ class Worker:
         """
         where = "{}:{}".format(*to)
         text = narrow_path(describe_ranks([self.membership.rank]), needed, where, mtu)
-        self._server.give_up(NarrowPathError(text, needed=needed, mtu=mtu, to=where), now_us)
+        self.server.give_up(NarrowPathError(text, needed=needed, mtu=mtu, to=where), now_us)
 
     @property
     def answer_us(self) -> int:
         """How long answers of the parameter server take to come; 0: not known."""
-        return self._server.requests.answer_us
+        return self.server.requests.answer_us
 
     # --- streams that flow --------------------------------------------------------------------------------------------
 
     def steady(self, now_us: int) -> Steady | None:
         """Lends what kernels need to go on with a stream, if one flows. Until `resume` nothing else may be called."""
-        due_us = self._server.next_timer_us()
+        due_us = self.server.next_timer_us()
         if (
-            self._steady is None or self._server.error is not None or self._server.giving_up is not None
+            self._steady is None or self.server.error is not None or self.server.giving_up is not None
             or self.collectives.to_probe or self._events or self._fetching.packets or due_us <= now_us
-            or not self._steady.enter(due_us, self._server.said_place, self._server.tell_after, now_us)
+            or not self._steady.enter(due_us, self.server.said_place, self.server.tell_after, now_us)
         ):  # fmt: skip
             return None
         return self._steady
@@ -253,9 +231,9 @@ class Worker:
 
     def next_timer_us(self) -> int | None:
         """When `handle_timer` wants to be called; None: never."""
-        if self._server.error is not None:
+        if self.server.error is not None:
             return None
-        due_us = self._server.next_timer_us()
+        due_us = self.server.next_timer_us()
         if self._operations.oldest is None:
             return due_us
         fetch_us = self._fetch_us
@@ -270,17 +248,17 @@ class Worker:
 
     def _look_at_clock(self, now_us: int) -> None:
         """Before anything follows from the time: whether we have not run, which counts for nobody."""
-        stood_us = stood_still_us(self._server.alive_at_us, now_us)
+        stood_us = stood_still_us(self.server.alive_at_us, now_us)
         if stood_us:
             self._log(StoodStill(stood_us))
-            self._server.on_standstill(stood_us, now_us)
+            self.server.on_standstill(stood_us, now_us)
             self._probe_timer.on_standstill(stood_us, now_us)
 
     def handle_timer(self, now_us: int) -> None:
         self._look_at_clock(now_us)
-        if self._server.error is None:
-            self._server.handle_timer(now_us)
-        if self._server.error is None:
+        if self.server.error is None:
+            self.server.handle_timer(now_us)
+        if self.server.error is None:
             self._look_after_operations(now_us)
 
     def _look_after_operations(self, now_us: int) -> None:
@@ -295,7 +273,7 @@ class Worker:
             first = self._operations.oldest
             assert first is not None
             switch = "{}:{}".format(*self.membership.data_address) if self._probe_timer.is_refused(now_us) else None
-            self._server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch=switch), now_us)
+            self.server.give_up(OperationTimeoutError(first.index, stuck_us / 1e6, None, switch=switch), now_us)
         fetch_us = self._fetch_us
         if fetch_us is not None and now_us >= fetch_us:
             self._fetching.ask(active, now_us)
@@ -318,14 +296,14 @@ class Worker:
     def doubts(self, now_us: int) -> bool:
         """Whether to tell us of hosts that refuse what is sent there: parameter server or switch do not answer."""
         is_silent = self._probe_timer.timeouts >= TIMEOUTS_BEFORE_FETCH
-        return self._server.error is None and (is_silent or self._server.is_doubted(now_us))
+        return self.server.error is None and (is_silent or self.server.is_doubted(now_us))
 
     def ports_closed(self, addresses: Collection[Address], now_us: int) -> None:
         """The hosts of these addresses say that no process has the port any more. (section 7.4)"""
         self._look_at_clock(now_us)
         member = self.membership
         if member.server_address in addresses:
-            self._server.port_closed(now_us)
+            self.server.port_closed(now_us)
         if member.data_address in addresses and member.data_address != member.server_address:
             self._probe_timer.on_refused(now_us)
 
@@ -346,11 +324,11 @@ class Worker:
         Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
             always given.
         """
-        has_ended = self._server.error is not None
+        has_ended = self.server.error is not None
         if self._operations.queue and not has_ended:
             self.collectives.open_waiting(now_us)
         # requests are few and small, and someone waits for the answer: they go first
-        out = [Burst.of(self.membership.server_address, packet) for packet in self._server.due(now_us)]
+        out = [Burst.of(self.membership.server_address, packet) for packet in self.server.due(now_us)]
         if not has_ended:
             burst = self._sender.contributions(budget_bytes, now_us)
             if burst is not None:

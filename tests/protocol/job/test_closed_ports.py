@@ -196,7 +196,7 @@ def test_all_ranks_hear_which_switch_is_gone(make: Callable[..., Cluster]) -> No
     workers = cluster.joined_job(3)
     ones(10, 3).start(workers[0])
     gone = OperationTimeoutError(0, 10.5, None, switch="127.0.0.1:40000")
-    workers[0].worker._server.give_up(gone, cluster.clock.now_us)
+    workers[0].worker.server.give_up(gone, cluster.clock.now_us)
     workers[0].host.serve()
     cluster.run(lambda: all(worker.error is not None for worker in workers), SOON_S)
     for worker in workers:
