@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from sa_atp.basics.errors import MissingPartError, UserError
 from sa_atp.basics.inputs import read_bytes, read_text
@@ -60,12 +60,14 @@ def program(lanes: int = 64, contributions: int = CONTRIBUTION_BITS) -> Compiled
 
     Raises: UserError: there is no such build; it lists the others. MissingPartError: there are none at all.
     """
-    if contributions != CONTRIBUTION_BITS:
-        return from_folder(_wide_builds().get((lanes, contributions)) or _no_build(lanes, contributions))
-    known = builds()
-    if lanes not in known:
-        raise UserError(f"lanes {lanes}: there is no such build of the P4 program; there is {_list(known)}")
-    return from_folder(known[lanes])
+    known = all_builds()
+    if (lanes, contributions) not in known:
+        wanted = f"lanes {lanes}" + (
+            f" with {contributions} contributions" if contributions != CONTRIBUTION_BITS else ""
+        )
+        others = [f"{width} with {most} contributions" for width, most in known if most != CONTRIBUTION_BITS]
+        raise UserError(f"{wanted}: there is no such build of the P4 program; there is {_list([*builds(), *others])}")
+    return from_folder(known[lanes, contributions])
 
 
 def builds() -> dict[int, Path]:
@@ -92,18 +94,6 @@ def wide_enough(lanes: int, needed: int, name: str = "--contributions") -> int:
         others = f" ({_list(more)})" if more else ""
         raise UserError(f"{name} {needed}: expected 1 to {most_contributions(lanes)} with {lanes} lanes{others}")
     return found
-
-
-def _no_build(lanes: int, contributions: int) -> NoReturn:
-    known = [f"{most} with {width} lanes" for width, most in _wide_builds()]
-    raise UserError(
-        f"contributions {contributions} with {lanes} lanes: there is no such build of the P4 program; "
-        f"there is {_list([f'{CONTRIBUTION_BITS} with each number of lanes', *known])}"
-    )
-
-
-def _wide_builds() -> dict[tuple[int, int], Path]:
-    return {build: path for build, path in all_builds().items() if build[1] != CONTRIBUTION_BITS}
 
 
 def all_builds() -> dict[tuple[int, int], Path]:

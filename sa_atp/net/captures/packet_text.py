@@ -7,9 +7,9 @@ from sa_atp.protocol.numbers.scaling import SUM_LIMIT
 from sa_atp.protocol.packets.header import LANE, bitmaps, first_byte, header_bytes, headers, number_of, size_of
 from sa_atp.protocol.packets.question_numbers import QUESTION_FLAGS, question_number
 from sa_atp.protocol.packets.spec import (
+    BUILDS,
     CONTRIBUTION_BITS,
     HEADER_BYTES,
-    LANE_BUILDS,
     WIDE_BUILDS,
     WITH_LANES,
     Flag,
@@ -21,9 +21,8 @@ MAX_BODY = 160  # characters of a control message that are shown
 # by the first byte of a packet
 _KINDS = {first_byte(kind): kind for kind in Kind}
 _WIDTH = max(len(kind.name) for kind in Kind)
-_BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
-_LANE_SIZES = {size_of(Kind.DATA, *build) for build in _BUILDS}
-_BARE_SIZES = {header_bytes(bits) for _, bits in _BUILDS}
+_LANE_SIZES = {size_of(Kind.DATA, *build) for build in BUILDS}
+_BARE_SIZES = {header_bytes(bits) for _, bits in BUILDS}
 
 
 def looks_like_sa_atp(payload: bytes) -> bool:

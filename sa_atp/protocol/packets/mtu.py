@@ -2,7 +2,7 @@
 
 from sa_atp.basics.errors import UserError
 from sa_atp.protocol.packets.header import size_of
-from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, LANE_BUILDS, WIDE_BUILDS, Kind
+from sa_atp.protocol.packets.spec import BUILDS, CONTRIBUTION_BITS, MOST_CONTRIBUTIONS, Kind
 
 IP_UDP_BYTES = 20 + 8
 LEAST_MTU, MOST_MTU = 68, 65536  # the least that an IPv4 link may have (RFC 791); that of loopback
@@ -19,16 +19,13 @@ def most_lanes(mtu: int, contributions: int = CONTRIBUTION_BITS) -> int:
     Args: mtu: of the path's narrowest link; contributions: bits that the build must have.
     Raises: UserError: no build has so many bits, or none has packets so small.
     """
-    few = contributions <= CONTRIBUTION_BITS
-    builds = dict.fromkeys(LANE_BUILDS, CONTRIBUTION_BITS) if few else dict(WIDE_BUILDS)
-    enough = {lanes: bits for lanes, bits in builds.items() if bits >= contributions}
-    if not enough:
-        raise UserError(f"{contributions} contributions: expected at most {max(builds.values())}")
-    needed = {lanes: needed_mtu(lanes, bits) for lanes, bits in enough.items()}
-    fitting = [lanes for lanes, size in needed.items() if size <= mtu]
+    needed = [(needed_mtu(lanes, bits), lanes) for lanes, bits in BUILDS if bits >= contributions]
+    if not needed:
+        raise UserError(f"{contributions} contributions: expected at most {MOST_CONTRIBUTIONS}")
+    fitting = [lanes for size, lanes in needed if size <= mtu]
     if not fitting:
-        least = min(needed)
-        raise UserError(f"an MTU of {mtu} bytes: packets of {least} lanes, the fewest, need {needed[least]}")
+        size, least = min(needed)
+        raise UserError(f"an MTU of {mtu} bytes: packets of {least} lanes, the fewest, need {size}")
     return max(fitting)
 
 

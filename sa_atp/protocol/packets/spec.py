@@ -5,7 +5,7 @@ from typing import Final
 
 VERSION: Final = 1
 UDP_PORT: Final = 21313
-# of the builds that have no more; WIDE_BUILDS: lanes and contributions of the others
+# of the builds that have no more; WIDE_BUILDS: lanes and contributions of the others; BUILDS: of all
 CONTRIBUTION_BITS: Final = 64
 WIDE_BUILDS: Final = ((256, 512),)
 MOST_CONTRIBUTIONS: Final = 512
@@ -13,6 +13,7 @@ MOST_RANKS: Final = 64
 SLOTS: Final = 4096
 JOBS: Final = 256
 LANE_BUILDS: Final = (32, 64, 256, 2048)
+BUILDS: Final = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
 TICK_US: Final = 1024
 # with the first 64 contributions; the other words of a wider bitmap follow
 HEADER_BYTES: Final = 20

@@ -32,12 +32,12 @@ from sa_atp.protocol.packets.header import first_byte, headers, pack
 from sa_atp.protocol.packets.help_messages import Offer, WorkReport
 from sa_atp.protocol.packets.message_fields import LONGEST_TEXT, HelpGrade, Message, Results
 from sa_atp.protocol.packets.spec import (
+    BUILDS,
     CONTRIBUTION_BITS,
     HEADER_BYTES,
     LANE_BUILDS,
     MOST_CONTRIBUTIONS,
     MOST_RANKS,
-    WIDE_BUILDS,
     Flag,
     Kind,
 )
@@ -45,7 +45,6 @@ from sa_atp.protocol.packets.status_messages import Description, MemberStatus
 
 REQUESTS: tuple[type[Message], ...] = get_args(control.Request)
 REPLIES: tuple[type[Message], ...] = get_args(control.Reply)
-BUILDS = (*((lanes, CONTRIBUTION_BITS) for lanes in LANE_BUILDS), *WIDE_BUILDS)
 PROTOCOL = Path(__file__).resolve().parents[3] / "docs/protocol.md"
 
 

@@ -41,13 +41,14 @@ def test_more_contributions_than_any_build_has() -> None:
         artefacts.wide_enough(256, 513)
     with pytest.raises(UserError, match="--contributions 0: expected 1 to 64"):
         artefacts.wide_enough(64, 0)
-    with pytest.raises(UserError, match="contributions 512 with 64 lanes: there is no such build"):
+    with pytest.raises(UserError, match="lanes 64 with 512 contributions: there is no such build"):
         artefacts.program(64, 512)
 
 
 def test_a_build_that_is_not_there() -> None:
     with pytest.raises(
-        UserError, match="lanes 65: there is no such build of the P4 program; there is 32, 64, 256 and 2048"
+        UserError,
+        match="lanes 65: there is no such build of the P4 program; there is 32, 64, 256, 2048 and 256 with 512",
     ):
         artefacts.program(65)
 
