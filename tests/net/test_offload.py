@@ -165,12 +165,12 @@ if sys.argv[1] == "without":
     ethtool.set_features("sw1", {"tx": False})
 port, host = InterfacePort("sw1"), UdpSocket(("10.0.0.1", 5000))
 taken = []
-fill = port.fill
+receive_packets = port.receive_packets
 def count(packets):
-    lengths = fill(packets)
+    lengths = receive_packets(packets)
     taken.append(len(lengths))
     return lengths
-port.fill = count
+port.receive_packets = count
 sent = np.random.default_rng(1).integers(0, 256, (100, 1044), np.uint8)
 
 def until(found, wanted):

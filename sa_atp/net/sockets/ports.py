@@ -105,7 +105,7 @@ class InterfacePort:
         """Receives a batch of frames, valid until the next call; None if there are none."""
         if not len(self._packets):
             self._packets = np.empty((RECEIVE_PACKETS, RECEIVE_BYTES), np.uint8)
-        lengths = self.fill(self._packets)
+        lengths = self.receive_packets(self._packets)
         if not len(lengths):
             return None
         packets = self._packets[: len(lengths)]
@@ -116,8 +116,9 @@ class InterfacePort:
             self._rows = np.zeros((2 * total, ROW_BYTES), np.uint8)
         return self._rows[:total], offload.cut(packets, lengths, counts, self._rows[:total])
 
-    def fill(self, packets: ByteRows) -> Lengths:
-        """Receives packets, each after its VNET header.
+    def receive_packets(self, packets: ByteRows) -> Lengths:
+        """Receives what waits, a row each: a struct virtio_net_hdr, then the frame or super-packet as the kernel has it.
+        `receive` cuts them.
 
         Args: packets: uint8[RECEIVE_PACKETS or more, RECEIVE_BYTES]. Returns: the length of each; -1 for a lost packet.
         """

@@ -128,6 +128,9 @@ class ScatteredPlan(Plan):
         return np.array([self.number_of(local) for local in locals_.tolist()], np.int64)
 
     def number_of(self, local: int) -> int:
+        """The fragment's number, counted from the operation's first one. Blocks of scales come first, then blocks of data;
+        in each block the parts follow one another.
+        """
         if local < self.scale_fragments:
             block, within = divmod(local, self._scales)
             return block * self.cut.block + self._row + within

@@ -160,7 +160,7 @@ class VethLink:
 
     def receive(self, longest_s: float) -> list[ByteRows]:
         select.select([self._ends[0]], [], [], longest_s)
-        lengths = self._ends[0].fill(self._packets)
+        lengths = self._ends[0].receive_packets(self._packets)
         return [found for i, length in enumerate(lengths.tolist()) if (found := self._results(i, length)) is not None]
 
     def _results(self, i: int, length: int) -> ByteRows | None:

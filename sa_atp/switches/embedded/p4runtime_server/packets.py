@@ -13,6 +13,7 @@ Header = tuple[FieldInfo, ...]
 
 
 def header_bytes(header: Header) -> int:
+    """Bytes of a controller header before a packet, filled up to whole bytes."""
     return (sum(f.bits for f in header) + 7) // 8
 
 

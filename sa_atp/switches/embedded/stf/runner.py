@@ -53,7 +53,10 @@ class Target(Protocol):
     def create_group(self, group: int) -> None: ...
 
     def create_node(self, copy: int, ports: list[int]) -> None:
-        """Makes a node; nodes are numbered from 0."""
+        """Makes a multicast node of BMv2's: a packet that is copied to its ports carries `copy` as egress_rid.
+
+        `update_node` and `associate` name nodes by the order in which they were made, from 0.
+        """
 
     def update_node(self, node: int, ports: list[int]) -> None: ...
 
