@@ -1,11 +1,6 @@
 """A training step's sum in segments: one operation for each segment of the layout."""
 
-import contextlib
-import functools
-import operator
-import threading
 from collections.abc import Sequence
-from concurrent.futures import Future, InvalidStateError
 
 import numpy as np
 
@@ -15,43 +10,21 @@ from sa_atp.net.communicator import Communicator
 from sa_atp.net.session import Sum
 from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.steps.effects import HostAround
+from sa_atp.steps.sum_pair import SumsTogether
 from sa_atp.steps.workloads.layout import Layout
 
 
-class SegmentedSum:
-    """The sums of all segments as one pending sum (see effects.PendingSum), done when all of them are."""
+class SegmentedSum(SumsTogether):
+    """The sums of all segments as one pending sum."""
+
+    sums: Sequence[Sum]
 
     def __init__(self, sums: Sequence[Sum], out: Values) -> None:
-        self.sums = sums
         self.out = out
         """float32[values]: receives the sums."""
-        self.future: Future[Values] = Future()
         self.sent: list[int] = [0] * len(sums)
         """Bitmaps, one for each segment, of the contributions that `contribute_segment` has handed over."""
-        self._left = len(sums)
-        self._lock = (
-            threading.Lock()
-        )  # a sum that is already done calls back in this thread, others in the connection's
-        for sum_ in sums:
-            sum_.future.add_done_callback(self._on_done)
-
-    def _on_done(self, future: "Future[Values]") -> None:
-        error = future.exception()
-        with self._lock:
-            self._left -= 1
-            over = self._left == 0
-        if error is not None:
-            with contextlib.suppress(InvalidStateError):  # another segment has failed before
-                self.future.set_exception(error)
-        elif over:
-            with contextlib.suppress(InvalidStateError):
-                self.future.set_result(self.out)
-
-    @property
-    def missing_bits(self) -> int | None:
-        """Contributions that some segment lacks; None: not known."""
-        known = [s.missing_bits for s in self.sums if not s.future.done() and s.missing_bits is not None]
-        return functools.reduce(operator.or_, known) if known else None
+        super().__init__(sums, lambda: out)
 
     @property
     def overtaken(self) -> bool:
@@ -113,7 +86,5 @@ class BucketedHost(HostAround):
 
     def probe(self, sum_: SegmentedSum) -> None:
         """Probes the last segment that is not complete: a rank that has contributed to it has sent everything."""
-        for part in reversed(sum_.sums):
-            if not part.future.done():
-                self._communicator.probe(part)
-                return
+        for part in sum_.pending[-1:]:
+            self._communicator.probe(part)
