@@ -87,8 +87,7 @@ class DataPackets:
             job.stats.stale += int((~current).sum())
             head, packets = head[current], packets[current]
         if kind is Kind.PROBE:
-            for row in head:
-                self._serving.answer_probe(job, row)
+            self._serving.answer_probes(job, head)
             return
         fan_in = job.sums.fan_in
         bits = bitmaps(packets, job.contribution_bits).astype(np.uint64)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 
-from sa_atp.basics.arrays import ByteRows, Seqs
+from sa_atp.basics.arrays import ByteRows, Headers, Mask, Seqs
 from sa_atp.protocol.job.serial import serial_distance
 from sa_atp.protocol.packets.control import Fetch, Recall, encode
 from sa_atp.protocol.packets.datagrams import Address, Burst
@@ -36,8 +36,8 @@ class Serving:
         for rank, member in job.members.items():
             self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
 
-    def serve(self, job: Job, rank: int, seqs: Seqs) -> int:
-        """Sends stored results to one worker, but for those already queued. Returns: how many are stored or queued."""
+    def serve(self, job: Job, rank: int, seqs: Seqs) -> Mask:
+        """Sends stored results to one worker, but for those already queued. Returns: bool[n], what is stored or queued."""
         key = job.number, job.epoch, rank
         waits = self._out.waits_for(key, seqs)
         stored = job.sums.complete(seqs[~waits])
@@ -51,37 +51,40 @@ class Serving:
                 size = packets.shape[1] if needs[start] else header_bytes(job.contribution_bits)
                 rows = np.ascontiguousarray(packets[start:end, :size])
                 self._out.add_results(key, job.members[rank].address, stored.seqs[start:end], rows)
-        return len(stored.seqs) + int(waits.sum())
+        known: Mask = waits | np.isin(seqs, stored.seqs)
+        return known
 
     def fetch(self, job: Job, rank: int, asked: Fetch) -> None:
         """Sends the stored results of a batch; recalls missing ones at its beginning from other ranks."""
         seqs = (asked.first + np.arange(asked.count)) & 0xFFFFFFFF
-        self.serve(job, rank, seqs)
+        known = self.serve(job, rank, seqs)
         # only missing results at the beginning keep the rank waiting
-        known = np.isin(seqs, job.sums.complete(seqs).seqs)
         if not known[0]:
             missing = int(np.argmax(known)) if known.any() else asked.count
             self.recall(job, rank, asked.first, min(missing, MAX_RECALL))
 
-    def answer_probe(self, job: Job, head: np.void) -> None:
-        """Answers a probe that a switch passed on because it holds nothing of the fragment."""
-        job.stats.probes += 1
-        rank = int(head["bits"])
-        if rank not in job.members:
-            job.stats.malformed += 1
-            return
-        seq = int(head["seq"])
-        if self.serve(job, rank, np.array([seq])):
-            return
-        self.recall(job, rank, seq)
-        width = job.contribution_bits
-        packets = np.zeros((1, header_bytes(width)), np.uint8)
-        reply = headers(packets)
-        reply[0] = head
-        reply["first"] = first_byte(Kind.PROBE_REPLY)
-        reply["flags"] = int(Flag.FROM_PS) | int(head["flags"]) & QUESTION_FLAGS
-        bitmaps(packets, width)[:] = words_of(job.sums.bits(seq), width)
-        self._out.append(Burst(job.members[rank].address, packets))
+    def answer_probes(self, job: Job, head: Headers) -> None:
+        """Answers probes that a switch passed on because it holds nothing of the fragments. Those of one rank go together:
+        where no switch sums, ranks ask for hundreds of fragments at once.
+        """
+        job.stats.probes += len(head)
+        for rank in np.unique(head["bits"]).tolist():
+            asked = head[head["bits"] == rank]
+            if rank not in job.members:
+                job.stats.malformed += len(asked)
+                continue
+            asked = asked[~self.serve(job, rank, asked["seq"].astype(np.int64))]
+            for seq in asked["seq"].tolist():
+                self.recall(job, rank, seq)
+            width = job.contribution_bits
+            packets = np.zeros((len(asked), header_bytes(width)), np.uint8)
+            reply = headers(packets)
+            reply[:] = asked
+            reply["first"] = first_byte(Kind.PROBE_REPLY)
+            reply["flags"] = int(Flag.FROM_PS) | asked["flags"] & QUESTION_FLAGS
+            bitmaps(packets, width)[:] = job.sums.bits(asked["seq"])
+            if len(asked):
+                self._out.append(Burst(job.members[rank].address, packets))
 
     def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
         """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits."""

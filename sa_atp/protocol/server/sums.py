@@ -13,7 +13,7 @@ from sa_atp.basics.arrays import Bitmaps, Exponents, Headers, Indices, Lanes, Ma
 from sa_atp.protocol.job.horizon import HORIZON, horizon
 from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
 from sa_atp.protocol.numbers.quantise import saturating_add
-from sa_atp.protocol.packets.header import LANE, number_of, words_of
+from sa_atp.protocol.packets.header import LANE, words_of
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS, Flag
 
 PAGE = 256  # fragments
@@ -173,11 +173,16 @@ class SumStore:
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
-    def bits(self, seq: int) -> int:
-        """Contributions in a fragment's sum so far, as a bitmap."""
-        place = self._place(seq)
-        page = self._pages.get(place // PAGE)
-        return 0 if page is None or place < self._oldest else number_of(page.bits[place % PAGE])
+    def bits(self, seqs: Seqs) -> Bitmaps:
+        """The contributions in each fragment's sum so far."""
+        place = self._places(seqs)
+        found = np.zeros((len(place), len(self.fan_in)), np.uint64)
+        for page_number in np.unique(place // PAGE):
+            page = self._pages.get(int(page_number))
+            if page is not None:
+                rows = np.flatnonzero((place // PAGE == page_number) & (place >= self._oldest))
+                found[rows] = page.bits[place[rows] % PAGE]
+        return found
 
     def complete(self, seqs: Seqs) -> Stored:
         """The complete sums among these sequence numbers."""
