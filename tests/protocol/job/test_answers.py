@@ -17,7 +17,6 @@ from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import WaitingFor, WorkerLimits
 from sa_atp.protocol.rank.pace.timing import INITIAL_RTT_US, answer_us, timeout_us
 from sa_atp.protocol.rank.pace.window import INITIAL_WINDOW
-from sa_atp.protocol.rank.recovery.asking import is_lossy
 from sa_atp.protocol.rank.recovery.probing import MAX_QUESTIONS, Prober
 from sa_atp.protocol.rank.recovery.recovery import Recovery
 from sa_atp.protocol.rank.sums.contribution_group import ContributionGroup
@@ -380,7 +379,7 @@ def test_a_question_that_is_overdue_shows_a_loss_only_while_the_sum_is_not_known
     if known:
         asker.result(1, 4)
     asker.answer(8, OURS, 10_000, question=late)
-    assert is_lossy(asker.prober.asking, asker.book.under_way) != known
+    assert asker.prober.expects_losses != known
     asker.recovery.find_losses(asker.book.active(), 10_000)
     assert bool(asker.asked()) != known
     assert asker.answer(3, ALL, 50_000, Flag.FROM_PS, question=early) is None

@@ -43,7 +43,7 @@ class LendingTwins(Twins):
         self.room = np.zeros((MAX_BURST, self.size // 4), np.uint32)
         self.lent: Steady | None = None
         self.taken_us = 0
-        self.taken = self.sent = self.joined = self.asked = self.answered = 0
+        self.taken = self.sent = self.joined = self.asked = self.answered = self.sent_when_lossy = 0
 
     def lend(self, now: int) -> None:
         if self.lent is None:
@@ -101,6 +101,7 @@ class LendingTwins(Twins):
                 self.take_back()
             else:
                 self.sent += count
+                self.sent_when_lossy += count * self.plain._prober.expects_losses
                 self.joined += count if len(self.lent.values) > 1 else 0
                 assert bool(self.flow["has_more"][0]) == self.plain.has_more
                 found = [Burst(SWITCH, self.room.view(np.uint8)[:count])] if count else []
@@ -123,29 +124,66 @@ class LendingTwins(Twins):
         super().check_same()
 
 
-def answers_of(rng: random.Random, of: Membership, questions: ByteRows, *, is_calm: bool) -> ByteRows:
-    """What a switch, or the parameter server, says to them. Args: is_calm: nothing was lost."""
-    made = questions.copy()
-    head = headers(made)
-    head["first"] = first_byte(Kind.PROBE_REPLY)
-    for row in range(len(made)):
-        if rng.random() < 0.2:
-            head["flags"][row] |= np.uint8(Flag.CONGESTION if is_calm else rng.choice((Flag.CONGESTION, Flag.FROM_PS)))
-        held = of.bits_of(of.rank)
-        if not is_calm and rng.random() < 0.1:
-            held = rng.choice((0, of.fan_in, rng.getrandbits(of.contributions)))
-        bitmaps(made, of.contribution_bits)[row] = words_of(held, of.contribution_bits)
-    return made
+class Network:
+    """A switch or a parameter server, and the ways there and back.
+
+    Calm: all arrives. Lossy: some packets do not, and answers say which. Wild: answers say anything, results are damaged.
+    """
+
+    def __init__(self, rng: random.Random, of: Membership, kind: str) -> None:
+        self._rng, self._of, self.kind = rng, of, kind
+        self._whole = words_of(of.fan_in, of.contribution_bits)
+        self._waits = rng.choice((0.0, 1.0, 0.5))
+        self._answered = {"calm": 1.0, "lossy": 0.97, "wild": rng.choice((1.0, 0.9, 0.0))}[kind]
+        self._loss = rng.choice((0.003, 0.02, 0.1)) if kind == "lossy" else 0.0
+        self._there: set[int] = set()  # numbers of fragments that the switch has
+        self.under_way: deque[ByteRows] = deque()
+
+    def take(self, packets: ByteRows) -> None:
+        """Takes what a rank sends: contributions, or questions."""
+        if packets[0, 0] != first_byte(Kind.PROBE):
+            arrived = packets[self._arrive(len(packets))]
+            self._there.update(headers(arrived)["seq"].tolist())
+            results = results_of(self._rng, arrived) if len(arrived) else arrived
+            if self.kind != "wild":  # the parameter server finishes nothing
+                headers(results)["flags"] &= np.uint8(Flag.CONGESTION | Flag.COLLISION * (self.kind == "calm"))
+            bitmaps(results, self._of.contribution_bits)[:] = self._whole
+            results = results[self._arrive(len(results))]
+            if len(results):
+                self.under_way.append(results)
+        elif self._rng.random() < self._answered:
+            # of what waits for others a switch tells before it has the sum
+            at = 0 if self.kind == "wild" else len(self.under_way) - (self._rng.random() < self._waits)
+            self.under_way.insert(max(0, at), self._answers(packets))
+
+    def _arrive(self, count: int) -> NDArray[np.bool_]:
+        return np.array([self._rng.random() >= self._loss for _ in range(count)], bool)
+
+    def _answers(self, questions: ByteRows) -> ByteRows:
+        made, rng, of = questions.copy(), self._rng, self._of
+        head = headers(made)
+        head["first"] = first_byte(Kind.PROBE_REPLY)
+        for row in range(len(made)):
+            if rng.random() < 0.2:
+                head["flags"][row] |= np.uint8(
+                    rng.choice((Flag.CONGESTION, Flag.FROM_PS)) if self.kind == "wild" else Flag.CONGESTION
+                )
+            held = of.bits_of(of.rank)
+            if self.kind == "lossy" and (int(head["seq"][row]) not in self._there or rng.random() < 0.1):
+                held = 0 if int(head["seq"][row]) not in self._there else of.fan_in
+            elif self.kind == "wild" and rng.random() < 0.1:
+                held = rng.choice((0, of.fan_in, rng.getrandbits(of.contributions)))
+            bitmaps(made, of.contribution_bits)[row] = words_of(held, of.contribution_bits)
+        return made
 
 
 def live(seed: int, twins: LendingTwins, rng: random.Random) -> None:
-    """Some sums, with a network that is calm most of the time."""
+    """Some sums, with a network that loses nothing most of the time."""
     of, now = twins.of, 1000
-    magnitude, misery, is_calm = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2)), rng.random() < 0.8
-    under_way: deque[ByteRows] = deque()
-    whole, sizes = words_of(of.fan_in, of.contribution_bits), dict[int, int]()
-    waits = rng.choice((0.0, 1.0, 0.5))
-    answered = rng.choice((1.0, 0.9, 0.0)) if not is_calm else 1.0
+    magnitude, misery = rng.choice((1.0, 0.01, 300.0)), rng.choice((0.0, 0.0, 0.02, 0.2))
+    network = Network(rng, of, rng.choices(("calm", "lossy", "wild"), (5, 4, 2))[0])
+    misery *= network.kind != "lossy"
+    under_way, sizes = network.under_way, dict[int, int]()
     # where a sum has somewhat less fragments than there are slots, the turn of the next one comes in its middle
     made = (rng.randrange(30, 260) if rng.random() < 0.7 else max(30, of.slot_count * 5 // 8)) * of.lanes
     for n in range(6):
@@ -171,22 +209,14 @@ def live(seed: int, twins: LendingTwins, rng: random.Random) -> None:
             twins.timer(now)
             if rng.random() < 0.5:
                 for _ in range(3):
-                    budget = rng.choice((None, 5_000, 100_000))
-                    bursts = twins.transmit(now, budget)
+                    bursts = twins.transmit(now, rng.choice((None, 5_000, 100_000)))
                     for left in bursts:
-                        if left.data.shape[1] == twins.size:
-                            under_way.append(results_of(rng, left.data))
-                            bitmaps(under_way[-1], of.contribution_bits)[:] = whole
-                        elif left.data[0, 0] == first_byte(Kind.PROBE) and rng.random() < answered:
-                            # of what waits for others a switch tells before it has the sum
-                            at = len(under_way) - (rng.random() < waits) if is_calm else 0
-                            under_way.insert(max(0, at), answers_of(rng, of, left.data, is_calm=is_calm))
+                        if left.data.shape[1] == twins.size or left.data[0, 0] == first_byte(Kind.PROBE):
+                            network.take(left.data)
                     if not bursts:
                         break
             if under_way and rng.random() < 0.7:
                 packets = under_way.popleft()
-                if is_calm and packets.shape[1] == twins.size:  # the parameter server finishes nothing
-                    headers(packets)["flags"] &= np.uint8(Flag.CONGESTION | Flag.COLLISION)
                 if rng.random() < 0.3 and len(packets) > 1:  # the kernel cuts where it likes
                     cut = rng.randrange(1, len(packets))
                     under_way.appendleft(packets[cut:])
@@ -217,16 +247,18 @@ def compare_events(twins: LendingTwins, sizes: dict[int, int]) -> int:
 
 def test_a_stream_that_flows_does_what_the_rules_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steady, "LEAST_MISSING", 4)
-    taken = sent = joined = asked = answered = of_all = 0
+    taken = sent = joined = asked = answered = lossy = of_all = 0
     for seed in range(SEEDS):
         rng = random.Random(seed)
         twins = LendingTwins(rng, seed)
         live(seed, twins, rng)
         taken, sent, of_all = taken + twins.taken, sent + twins.sent, of_all + twins.plain.stats.results
         joined, asked, answered = joined + twins.joined, asked + twins.asked, answered + twins.answered
+        lossy += twins.sent_when_lossy
     # else the rules would have been compared with themselves
     assert taken > of_all / 6
     assert sent > of_all / 6
     assert joined > sent / 20
+    assert lossy > sent / 10
     assert asked > SEEDS
     assert answered > SEEDS

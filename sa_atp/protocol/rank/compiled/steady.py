@@ -1,9 +1,8 @@
 """A stream that flows: kernels go on with a connection by themselves, while nothing else happens. (protocol section 5.8)
 
-A stream flows if there is one operation under way, with contributions of our own that have never been sent twice, at
-exponents that a history foretells; nothing was lost lately, and nobody has asked for anything. Then a turn of the
-connection is always the same, and kernels do one after the other (steady_kernels.py), until something is not as it should
-be. The rules go on from there.
+A stream flows if there is one operation under way, with contributions of our own, at exponents that a history foretells;
+what was lost has been sent again, and nobody has asked for anything. Then a turn of the connection is always the same, and
+kernels do one after the other (steady_kernels.py), until something is not as it should be. The rules go on from there.
 """
 
 import numpy as np
@@ -54,7 +53,7 @@ class Steady:
             said_place, tell: how far we were when the parameter server was told, and after how many more it is told anew.
         """
         active = self._operations.active()
-        if len(active) != 1 or not self._prober.is_calm():
+        if len(active) != 1 or self._prober.packets:
             return False
         operation = next(iter(active))
         if operation.missing < LEAST_MISSING or len(operation.groups) != 1 or self._probe_timer.timeouts:
@@ -74,9 +73,7 @@ class Steady:
         questions = self._prober.questions.open_of(operation)
         self._known = 0 if questions is None else min(len(questions), MOST_ASKED // 2)
         if questions and self._known:
-            self.state.asked[: self._known] = [
-                Asked(*question, is_answered=False) for question in questions[: self._known]
-            ]
+            self.state.asked[: self._known] = questions[: self._known]
         fresh_first, fresh_end = group.fresh_range
         self._flow = Flow(
             self._window, self._round_trip, under_way, self._probe_timer, self._prober.asking, operation, group,
@@ -84,7 +81,7 @@ class Steady:
             data_fragments=operation.plan.data_fragments, size=self._size, place=operation.place, said_place=said_place,
             tell_after=tell, opens_at=self._operations.opens_at(), due_us=due_us, reply=first_byte(Kind.PROBE_REPLY),
             is_flat=self._is_flat, asked=self._known, waiting=len(self._prober.questions),
-            last_asked=self._prober.questions.last_of(operation),
+            last_asked=self._prober.questions.last_of(operation), newest=self._prober.newest_of(operation),
             others_wait=questions is None or self._known < len(questions),
             asks_when_left=self._prober.asks_when_left(operation),
         )  # fmt: skip
@@ -122,7 +119,7 @@ class Steady:
         newly = self._under_way.sent - sent
         if newly:
             stats.fragments_sent += newly
-            self._prober.take_sent(operation, group.high - 1)
+            self._prober.take_sent(operation, flow.newest)
             for end_us, first_us in state.gaps[: flow.gaps].tolist() if flow.gaps else ():
                 group.sending[-1] = (group.sending[-1][0], end_us)
                 group.sending.append((first_us, first_us))

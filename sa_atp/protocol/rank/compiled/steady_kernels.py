@@ -22,6 +22,7 @@ from sa_atp.protocol.rank.recovery.asking import (
     is_answer_late,
     is_due_while_results_flow,
     is_late_news,
+    is_lossy,
     late_before_us,
     on_fresh_results,
     on_left_by_answer,
@@ -95,6 +96,8 @@ class Flow:
     """Fragments of which an answer is waited for."""
     last_asked: int = 0
     """The last fragment that has ever been asked for."""
+    newest: int = -1
+    """The fragment that left last; -1: one of another operation."""
     asks_when_left: bool = False
     """Whether a question that the rules ask may have to follow the last contribution."""
     others_wait: bool = False
@@ -219,7 +222,7 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
         top >> 24 != flow.reply
         or names >> 24 != state.expected[0].job
         or names >> 16 & 0xFF != state.expected[0].epoch
-        or flags & (QUESTION_FLAGS | FLAG_FROM_PS) != 0
+        or flags & (QUESTION_FLAGS | FLAG_FROM_PS) != asked[n].flags
         or local != asked[n].local  # answers come in the order of the questions, unless something was lost
     ):
         return False
@@ -238,11 +241,34 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
         flow.progress.low = lowest(flow.progress.low, pending)
         sent.held[local] = True
         sent.ask_again_us[local] = now_us + 2 * answer_us(flow.round_trip)
+        shown = results_flow(flow.asking, flow.round_trip, now_us) and flow.fresh_first < flow.fresh_end
+        if is_lossy(flow.asking, flow.under_way.sent) and not shown:
+            flow.group.late_up_to = max(flow.group.late_up_to, behind)
     asked[n].is_answered = True
     flow.first_open = n + 1
     flow.answered += 1
     flow.waiting -= 1
     return True
+
+
+def is_any_late(low: int, before_us: int, now_us: int, group: Any, pending: Any, sent: Any) -> bool:
+    """Whether a fragment has to be asked for. (ContributionGroup.unknown)"""
+    for local in range(low, group.high):
+        if pending[local] and sent.order[local] != 0 and not sent.lost[local] and sent.ask_again_us[local] <= now_us:
+            is_next = sent.order[local] <= group.late_up_to and not sent.held[local]
+            if sent.sent_us[local] < before_us or is_next:
+                return True
+    return False
+
+
+def is_question_due(now_us: int, flow: Any, pending: Any, sent: Any) -> bool:
+    """Whether a question has to follow the fragment that left last, since losses are expected and nothing else leaves.
+    (Prober.on_nothing_to_send)
+    """
+    sent_last, newest = flow.under_way.sent, flow.newest
+    if newest < 0 or not is_lossy(flow.asking, sent_last) or unasked(flow.asking, sent_last, flow.under_way.out) <= 0:
+        return False
+    return bool(pending[newest] and sent.ask_again_us[newest] <= now_us)
 
 
 def write_parts(words: Any, first: int, end: int, values: Any, state: Any) -> bool:
@@ -282,16 +308,15 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     # Recovery.find_losses
     before_us = late_before_us(flow.group, usual_reordering_us(flow.round_trip))
     if is_late_news(flow.group, before_us) and room_for_questions(flow.window, flow.waiting) > 0:
-        if sent.sent_us[low] < before_us or sent.order[low] <= max(flow.group.late_up_to, 0):
+        if is_any_late(low, before_us, now_us, flow.group, pending, sent):
             return -1
         flow.group.asked_before_us = before_us
         flow.group.asked_up_to = flow.group.late_up_to
     # Sender.contributions, ContributionGroup.take
     in_window = int(flow.window.network) - in_network(flow.under_way)
     if in_window <= 0:
-        late = is_answer_late(
-            flow.asking, flow.round_trip, flow.window, flow.under_way.in_flight, flow.waiting, False, now_us
-        )
+        lossy, in_flight = is_lossy(flow.asking, flow.under_way.sent), flow.under_way.in_flight
+        late = is_answer_late(flow.asking, flow.round_trip, flow.window, in_flight, flow.waiting, lossy, now_us)
         return -1 if late else 0
     flows = results_flow(flow.asking, flow.round_trip, now_us)
     if not flows:
@@ -299,13 +324,13 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     at_most = min(at_most, in_window)
     first = flow.fresh_first
     if first >= flow.fresh_end:
-        return -1 if flow.asks_when_left and not flows else 0
+        return -1 if (flow.asks_when_left and not flows) or is_question_due(now_us, flow, pending, sent) else 0
     if first < flow.group.high:
         return -1
     room = min(at_most, int(flow.window.slots) - flow.under_way.in_flight)
     end = min(flow.fresh_end, first + room, flow.window.slot_count + low)
     if end <= first:
-        return 0
+        return -1 if not flows and is_question_due(now_us, flow, pending, sent) else 0
     if end == flow.fresh_end and flow.asks_when_left and not flows:
         return -1
     is_gap = now_us - flow.sending_last_us > answer_us(flow.round_trip)
@@ -315,11 +340,12 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         if not pending[local]:
             return -1
     count = end - first
-    # Recovery.on_sent; a stream flows only where nothing was lost lately
+    # Prober.on_sent
     in_flight, out = flow.under_way.in_flight + count, flow.under_way.out
     network = min(flow.under_way.sent + count - out, in_flight)
     if flows:
-        is_due = is_due_while_results_flow(flow.asking, flow.window, in_flight, network, out, False, now_us)
+        lossy = is_lossy(flow.asking, flow.under_way.sent + count)
+        is_due = is_due_while_results_flow(flow.asking, flow.window, in_flight, network, out, lossy, now_us)
     else:
         is_due = unasked(flow.asking, flow.under_way.sent + count, out) >= question_every(flow.window)
     if is_due:
@@ -339,6 +365,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
     fly(flow.group, flow.under_way, count)
     flow.group.high = end
     flow.fresh_first = end
+    flow.newest = end - 1
     if is_gap:
         gaps[flow.gaps].end_us, gaps[flow.gaps].first_us = flow.sending_last_us, now_us
         flow.gaps += 1
@@ -352,7 +379,7 @@ def transmit(words: Any, budget_bytes: int, now_us: int, values: Any, state: Any
         question[2] = words[count - 1, 2]
         n = flow.asked
         asked[n].local, asked[n].asked_us = end - 1, now_us
-        asked[n].behind, asked[n].is_answered = flow.under_way.sent, False
+        asked[n].behind, asked[n].flags, asked[n].is_answered = flow.under_way.sent, 0, False
         flow.asked = n + 1
         flow.last_asked = end - 1
         sent.ask_again_us[end - 1] = now_us + answer_us(flow.round_trip)

@@ -40,9 +40,9 @@ def results_flow(asking: "Asking", round_trip: RoundTrip, now_us: int) -> bool:
     return now_us - asking.results_us <= max(round_trip.smoothed_us // 2, MIN_TIMEOUT_US)
 
 
-def is_lossy(asking: "Asking", under_way: UnderWay) -> bool:
-    """Something was lost among the latest transmissions."""
-    return under_way.sent < asking.lossy_until
+def is_lossy(asking: "Asking", sent: int) -> bool:
+    """Something was lost among the latest transmissions. Args: sent: see UnderWay."""
+    return sent < asking.lossy_until
 
 
 def question_every(window: Window) -> int:
@@ -133,4 +133,6 @@ class Asked(NamedTuple):
     asked_us: int
     behind: int
     """The newest transmission when it left."""
+    flags: int
+    """Its number among those about the fragment, as packets carry it."""
     is_answered: bool

@@ -11,6 +11,7 @@ from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import FragmentsAsked
 from sa_atp.protocol.packets.datagrams import Burst
 from sa_atp.protocol.packets.message_fields import HelpGrade
+from sa_atp.protocol.packets.question_numbers import question_number
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.timing import answer_us
 from sa_atp.protocol.rank.recovery.asking import (
@@ -58,7 +59,7 @@ class Prober:
     @property
     def expects_losses(self) -> bool:
         """Whether something was lost among the latest transmissions."""
-        return is_lossy(self.asking, self._under_way)
+        return is_lossy(self.asking, self._under_way.sent)
 
     def results_flow(self, now_us: int) -> bool:
         """Whether results come so often that they show what leaves the network."""
@@ -199,12 +200,12 @@ class Prober:
         """Whether a question follows the last of our first contribution, if no results come then."""
         return not operation.has_left and self._member.help_grade is not HelpGrade.NONE
 
-    def is_calm(self) -> bool:
-        """Whether nothing was lost lately, and no question waits to leave."""
-        return not self.expects_losses and not self.packets
+    def newest_of(self, operation: Operation) -> int:
+        """The fragment of an operation that left last; -1: that was one of another operation."""
+        return self._newest[1] if self._newest is not None and self._newest[0] is operation else -1
 
     def take_questions(self, operation: Operation, asked: Sequence[Asked], known: int) -> None:
-        """Takes over questions of the kernels, each the first about its fragment, that have left or were answered.
+        """Takes over questions of the kernels that have left, each the first about its fragment, or were answered.
 
         Args: known: number of questions, the first in `asked`, that had left before the kernels began.
         """
@@ -213,7 +214,7 @@ class Prober:
                 self.questions.ask(operation, question.local, question.asked_us, question.behind, tells=False)
                 self._stats.probes += 1
             if question.is_answered:
-                self.questions.answered(operation, question.local, 0)
+                self.questions.answered(operation, question.local, question_number(question.flags))
 
     def take_sent(self, operation: Operation, local: int) -> None:
         """Notes that kernels have sent fragments, up to this one; no question follows them."""

@@ -7,7 +7,8 @@ carries the number of its question. Only the answer to the latest question is wa
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from sa_atp.protocol.packets.question_numbers import QUESTION_NUMBERS
+from sa_atp.protocol.packets.question_numbers import FLAGS_OF_NUMBER, QUESTION_NUMBERS
+from sa_atp.protocol.rank.recovery.asking import Asked
 from sa_atp.protocol.rank.sums.operation import Operation
 
 _Fragment = tuple[int, int]  # operation, place in it
@@ -55,15 +56,17 @@ class Questions:
         """The highest fragment of an operation that a question was ever for; -1: there was none."""
         return self._last.get(operation.index, -1)
 
-    def open_of(self, operation: Operation) -> list[tuple[int, int, int]] | None:
-        """The unanswered questions, in the order in which they left: fragment, time, and the newest transmission then.
-
-        None: a question is of another operation, is not the first about its fragment, or asks for ranks (`tells`).
+    def open_of(self, operation: Operation) -> list[Asked] | None:
+        """The questions whose answers are waited for, in the order in which they left; None: one of them is of another
+        operation, or asks for ranks (`tells`).
         """
-        for (index, local), question in self._latest.items():
-            if index != operation.index or question.tells or self._counts[index][local] != 1:
-                return None
-        return [(question.local, question.asked_us, question.behind) for question in self._latest.values()]
+        if any(question.operation is not operation or question.tells for question in self._latest.values()):
+            return None
+        counts = self._counts.get(operation.index, {})
+        return [
+            Asked(q.local, q.asked_us, q.behind, FLAGS_OF_NUMBER[(counts[q.local] - 1) % QUESTION_NUMBERS], False)
+            for q in self._latest.values()
+        ]
 
     def answered(self, operation: Operation, local: int, number: int) -> Question | None:
         """Takes an answer. Returns: its question; None: there was none, or it is forgotten.

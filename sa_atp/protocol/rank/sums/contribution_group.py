@@ -277,10 +277,10 @@ class ContributionGroup(Transmissions):
 
     @property
     def is_steady(self) -> bool:
-        """Nothing was sent twice or has to be, and what may be sent for the first time is one range."""
-        return not (
-            self.retransmit_queue or self.excluded or self.rounded or len(self._fresh) > 1 or self.bypass_leaf
-        ) and (self.in_order and self.is_aligned and self._may_be_joined and bool(self.sending))
+        """Nothing has to be sent again, and what may be sent for the first time is one range."""
+        return not (self.retransmit_queue or self.excluded or len(self._fresh) > 1 or self.bypass_leaf) and (
+            self.is_aligned and self._may_be_joined and bool(self.sending)
+        )
 
     @property
     def _may_be_joined(self) -> bool:
