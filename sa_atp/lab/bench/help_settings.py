@@ -112,6 +112,8 @@ def table() -> list[HelpSetting]:
         HelpSetting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
         HelpSetting("one 2 times slower", ("straggler.slowdown=2",)),
         HelpSetting("one 8 times slower", ("straggler.slowdown=8",)),
+        HelpSetting("20M, devices up to a tenth apart",
+                ("topology.link_mbps=20", "job.speeds=[1, 0.9, 0.97, 1]", *NOBODY)),
         HelpSetting("two of four slow", ("straggler.workers=[2, 3]",)),
         HelpSetting("clone, one slow", ("help.grade=clone",)),
         HelpSetting("clone, nobody slow", ("help.grade=clone", *NOBODY)),
@@ -127,6 +129,7 @@ def table() -> list[HelpSetting]:
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20")),
         HelpSetting("two racks, trunks of 20M, nobody slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "topology.trunk_mbps=20", *NOBODY)),
+        HelpSetting("two racks, pause", ("topology.kind=two-level", "topology.link_mbps=100", *PAUSE)),
         HelpSetting("two racks, loss 1 %, one slow",
                 ("topology.kind=two-level", "topology.link_mbps=100", "network.loss=0.01")),
     ]  # fmt: skip

@@ -151,7 +151,7 @@ def _plan_kernels() -> PlanKernels:
         next_overdue=i64(beliefs, i64, i64, i64),
         ask_again_us=i64(beliefs, i64, i64),
     )
-    planned = compiled(planning, make=f64(machines, t.boolean[:, ::1], f64, i64[::1], i64[:, ::1]))
+    planned = compiled(planning, make=f64(machines, t.boolean[:, ::1], i64[::1], i64[:, ::1]))
     return SimpleNamespace(**vars(believed.functions), make=planned.functions.make)
 
 

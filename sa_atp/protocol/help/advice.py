@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from sa_atp.protocol.help.believing import LONGEST_US
 from sa_atp.protocol.help.plan import PLAIN, Kernels, Machine, Plan
-from sa_atp.protocol.help.planning import piece_us
 from sa_atp.protocol.help.progress import Worker
 from sa_atp.protocol.help.projection import Projection
 from sa_atp.protocol.help.racks import Racks
@@ -67,9 +66,8 @@ class Advice:
                 if self._records is not None:
                     self._records.write(rank, m)
             self._seen = seen
-            usual_us = sorted(map(piece_us, self._machines))[len(self._machines) // 2]
             given = self._machines if self._records is None else self._records.array
-            self._planned = known, self._racks.plan((), given, usual_us)
+            self._planned = known, self._racks.plan((), given)
         return self._planned[1]
 
     def _machine(self, rank: int) -> Machine:

@@ -98,7 +98,7 @@ def next_overdue(beliefs: Any, rank: int, first: int, now_us: int) -> int:
             continue
         if b.has_reported and not b.begun and not b.held:
             continue  # it is not in this step yet, and holds nothing of it
-        if report_us(b) < now_us and now_us - b.newest_us > int(b.each_us) * b.is_measured:
+        if report_us(b) < now_us:
             return owner
     return -1
 

@@ -260,12 +260,9 @@ class Ledger:
     def _ask_back(self, state: Step, rank: int, now_us: int) -> None:
         """Revokes what an owner need not hold, unless it was asked so recently that there can be no news."""
         course = state.courses[rank]
-        # an owner that has answered has no news before it has had time for a micro-batch
-        usual_us = self._projection.duration(state, rank) if course.revoked_us is None else ASK_AGAIN_US
-        if course.asked_us is not None and now_us - course.asked_us < max(usual_us, 2 * self._workers[rank].answer_us):
+        again_us = max(ASK_AGAIN_US, 2 * self._workers[rank].answer_us)
+        if course.asked_us is not None and now_us - course.asked_us < again_us:
             return
-        if course.revoked_us is None:
-            course.revoked_us = now_us
         course.asked_us = now_us
         self.unasked.append((rank, Assignment(step=state.number, revokes=state.held(rank))))
 
@@ -278,7 +275,6 @@ class Ledger:
         state = self._step(said.step, sent_us - said.spent_us)
         course: Course = state.courses[rank]
         course.learn(said, sent_us)
-        course.revoked_us = None
         self._note_news(rank)
         return state, sent_us
 

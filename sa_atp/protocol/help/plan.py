@@ -123,16 +123,12 @@ def held_of(machines: Machines) -> list[int]:
     return [m.held for m in machines]
 
 
-def make(
-    machines: Machines, *, helpers: May | None = None, better_by_us: float = 0.0, kernels: Kernels = PLAIN
-) -> Plan:
+def make(machines: Machines, *, helpers: May | None = None, kernels: Kernels = PLAIN) -> Plan:
     """Makes a plan.
 
     Args:
         machines: by rank.
         helpers: [shard, rank]: whether a rank may compute pieces of a shard; None: all may.
-        better_by_us: how much sooner than without help the sum must be complete; else nobody helps with what others hold,
-            or may be granted.
     """
     count, given = len(machines), machines
     if kernels is not PLAIN and not isinstance(machines, np.ndarray):
@@ -142,7 +138,7 @@ def make(
         given = records.array
     own, parts = np.zeros(count, np.int64), np.zeros((count, count), np.int64)
     may = np.ones((count, count), np.bool_) if helpers is None else helpers
-    made = Plan(kernels.make(given, may, better_by_us, own, parts), own.tolist(), [{} for _ in machines])
+    made = Plan(kernels.make(given, may, own, parts), own.tolist(), [{} for _ in machines])
     for rank, shard in zip(*(each.tolist() for each in parts.nonzero()), strict=True):
         made.parts[rank][shard] = int(parts[rank, shard])
     return made

@@ -20,16 +20,15 @@ Matrix = NDArray[np.int64]
 May = NDArray[np.bool_]
 
 
-def make(machines: Any, helpers: May, better_by_us: float, own: Integers, parts: Matrix) -> float:
+def make(machines: Any, helpers: May, own: Integers, parts: Matrix) -> float:
     """Makes a plan. Returns: when it ends.
 
     Args:
         helpers: [shard, rank]: whether a rank may compute pieces of a shard.
-        better_by_us: see plan.make.
         own, parts: the plan's, [rank] and [rank, shard], which are overwritten.
     """
     within_us = AT_ALL_US
-    first_us = found_us = schedule(machines, helpers, within_us, own, parts)  # each worker can do its own: there is one
+    found_us = schedule(machines, helpers, within_us, own, parts)  # each worker can do its own: there is one
     last_free_us, first_told_us, shortest_us = -math.inf, math.inf, math.inf
     for rank in range(len(machines)):
         m = machines[rank]
@@ -44,8 +43,6 @@ def make(machines: Any, helpers: May, better_by_us: float, own: Integers, parts:
             low_us = middle_us
         else:
             found_us, within_us = tried_us, middle_us
-    if found_us + better_by_us >= first_us:
-        within_us = AT_ALL_US
     return schedule(machines, helpers, within_us, own, parts)
 
 

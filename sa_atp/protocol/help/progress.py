@@ -125,8 +125,6 @@ class Course:
     """Contributions that it was given to compute as a helper (a bitmap)."""
     called_us: int = 0
     """When it was last called."""
-    revoked_us: int | None = None
-    """When the first revocation was sent that it has not answered; None: it owes no answer."""
     asked_us: int | None = None
     """When the newest revocation was sent."""
 

@@ -52,18 +52,18 @@ class Racks:
         leaf = self.leaf_of(shard)
         return not leaf or rank in leaf or not state.crossed.isdisjoint(leaf)
 
-    def plan(self, crossed: Collection[int], machines: Machines, better_by_us: float = 0.0) -> Plan:
+    def plan(self, crossed: Collection[int], machines: Machines) -> Plan:
         """Makes the plan in which workers help below their own leaf, and all help where a rack is crossed already; or the
         plan in which all help each other, if that saves more than it costs. Args: crossed: shards of the step.
         """
-        everybody = plan.make(machines, better_by_us=better_by_us, kernels=self._kernels)
+        everybody = plan.make(machines, kernels=self._kernels)
         if not self.leaves or not any(everybody.parts):
             return everybody
         helpers = np.ones((len(machines), len(machines)), np.bool_)
         for leaf in self.leaves:
             if leaf.isdisjoint(crossed):
                 helpers[list(leaf)] = [rank in leaf for rank in self._everybody]
-        near = plan.make(machines, helpers=helpers, better_by_us=better_by_us, kernels=self._kernels)
+        near = plan.make(machines, helpers=helpers, kernels=self._kernels)
         crosses = {s for r, part in enumerate(everybody.parts) for s in part if not helpers[s, r]}
         costs_us = max((self.cost_us(self.leaf_of(shard)) for shard in crosses), default=0.0)
         return everybody if everybody.end_us + costs_us < near.end_us else near

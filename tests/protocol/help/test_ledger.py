@@ -541,9 +541,9 @@ def test_advice_is_computed_anew_only_when_speeds_change(monkeypatch: pytest.Mon
     """Every answer carries advice: with as many questions as workers its cost would grow with their square."""
     made, worked_out = plan.make, []
 
-    def counting(machines: Sequence[Machine], *, better_by_us: float, kernels: Kernels) -> Plan:
+    def counting(machines: Sequence[Machine], *, kernels: Kernels) -> Plan:
         worked_out.append(len(machines))
-        return made(machines, better_by_us=better_by_us, kernels=kernels)
+        return made(machines, kernels=kernels)
 
     monkeypatch.setattr(plan, "make", counting)
     ledger = Books(16, 4, HelpGrade.STEAL)

@@ -132,12 +132,6 @@ def test_nobody_is_slow() -> None:
     assert made.end_us == 16 * 12_000 + 5_000
 
 
-def test_help_for_too_little_is_left_out() -> None:
-    found = [Machine(0, 10, held=10), Machine(0, 12, held=10)]
-    assert plan.make(found).end_us == 110
-    assert plan.make(found, better_by_us=10).end_us == 120
-
-
 @pytest.mark.parametrize("among", [(0, 1), (0, 1, 2, 3)])
 def test_only_helpers_of_the_same_rack(among: tuple[int, ...]) -> None:
     found = [Machine(0, 40, held=10), *(Machine(0, 10, held=10) for _ in range(3))]
@@ -160,5 +154,5 @@ def test_a_contribution_that_would_be_the_last_on_a_slow_link_is_left_to_others(
 
 def test_pieces_that_nobody_holds_are_done_by_helpers_whatever_that_saves() -> None:
     found = [Machine(0, 10, loose=4), Machine(0, 10, held=2)]
-    made = plan.make(found, better_by_us=1000)
+    made = plan.make(found)
     assert made.parts == [{0: 3}, {0: 1}]
