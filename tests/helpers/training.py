@@ -230,6 +230,20 @@ class Training:
             ]
         return found
 
+    def without_updates_of(self, step: int, updates: list[np.ndarray]) -> list[np.ndarray]:
+        """The updates that are left when those of a step are taken out: at every rank once, the mean over the ranks that
+        contributed.
+        """
+        there = self.seated(step)
+        mean = sum(
+            self.setting.workers * self.workload.gradient(step, rank, m)[0].astype(np.float64)
+            for rank in there
+            for m in range(self.setting.micro_batches)
+        ) / len(there)
+        same = [each for each in updates if np.abs(each - mean).max() < 1e-3]
+        assert len(same) == self.setting.workers, "every rank applies it once"
+        return [each for each in updates if not any(each is other for other in same)]
+
     def sum_of(self, step: int) -> tuple[np.ndarray, np.ndarray]:
         """A step's sum as integers, and its exponents."""
         return self._sums[step, 0]

@@ -109,7 +109,7 @@ class Meeting(LocalServer):
         peer.send(self._answer)
 
     def _hear(self, peer: socket.socket) -> None:
-        """A rank has ended, or has said anything."""
+        """Parts from a rank that has ended, or has sent anything: ranks have nothing to say here."""
         self._part_from(peer)
         self._ranks.discard(peer)
         self._changed_s = time.monotonic()

@@ -128,8 +128,8 @@ class ServerProcess:
         )
 
     def _submit(self, event: ServerEvent, installer: Installer) -> None:
-        """Has switches install or remove a job. As the parameter server's address they are given the one from which it
-        reaches the switch, or, where that is on the way, all ranks: these take nothing from another one.
+        """Has switches install or remove a job. They are given the address from which the parameter server reaches
+        `switch_address`, or, if there is none, the ranks: a rank takes packets only from the address that it connects to.
         """
         if isinstance(event, Admit):
             switch = self.settings.switch_address

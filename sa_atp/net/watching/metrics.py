@@ -94,7 +94,7 @@ class _Finished:
     """The fragments of each job whose sum was finished, by whom."""
 
     def __init__(self) -> None:
-        # by a switch, in an epoch of a job: as many as any look has found, since in some no rank tells of itself
+        # the most fragments of an epoch of a job that any look has found a switch to have finished: a look may miss ranks
         self._most: dict[Labels, tuple[tuple[int, int], int]] = {}
 
     def __call__(self, view: View) -> Iterator[tuple[Labels, Mapping[str, float]]]:

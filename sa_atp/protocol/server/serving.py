@@ -37,7 +37,7 @@ class Serving:
             self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
 
     def serve(self, job: Job, rank: int, seqs: Seqs) -> Mask:
-        """Sends stored results to one worker, but for those already queued. Returns: bool[n], what is stored or queued."""
+        """Sends stored results to one worker, but for those already queued. Returns: bool[n], which are either."""
         key = job.number, job.epoch, rank
         waits = self._out.waits_for(key, seqs)
         stored = job.sums.complete(seqs[~waits])
@@ -74,6 +74,8 @@ class Serving:
                 job.stats.malformed += len(asked)
                 continue
             asked = asked[~self.serve(job, rank, asked["seq"].astype(np.int64))]
+            if not len(asked):
+                continue
             for seq in asked["seq"].tolist():
                 self.recall(job, rank, seq)
             width = job.contribution_bits
@@ -83,8 +85,7 @@ class Serving:
             reply["first"] = first_byte(Kind.PROBE_REPLY)
             reply["flags"] = int(Flag.FROM_PS) | asked["flags"] & QUESTION_FLAGS
             bitmaps(packets, width)[:] = job.sums.bits(asked["seq"])
-            if len(asked):
-                self._out.append(Burst(job.members[rank].address, packets))
+            self._out.append(Burst(job.members[rank].address, packets))
 
     def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
         """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits."""

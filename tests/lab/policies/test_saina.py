@@ -100,14 +100,7 @@ def test_an_update_is_the_mean_of_k_gradients_and_all_workers_agree_on_k(
         there = training.seated(step)
         assert len(there) == again.k
         seen.add(again.k)
-        mean = sum(
-            workers * training.workload.gradient(step, rank, m)[0].astype(np.float64)
-            for rank in there
-            for m in range(2)
-        ) / len(there)
-        same = [each for each in updates if np.abs(each - mean).max() < 1e-3]
-        assert len(same) == workers, "every rank applies it once"
-        updates = [each for each in updates if not any(each is other for other in same)]
+        updates = training.without_updates_of(step, updates)
         again.follow(training.sum_of(step)[0].astype(np.float32))
     assert not updates
     assert len(seen) > 1

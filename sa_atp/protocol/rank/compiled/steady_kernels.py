@@ -97,7 +97,7 @@ class Flow:
     last_asked: int = 0
     """The last fragment that has ever been asked for."""
     newest: int = -1
-    """The fragment that left last; -1: one of another operation."""
+    """The fragment that left last; -1: that was one of another operation, or there is none."""
     asks_when_left: bool = False
     """Whether a question that the rules ask may have to follow the last contribution."""
     others_wait: bool = False
@@ -241,8 +241,8 @@ def answer(words: Any, now_us: int, state: Any) -> bool:
         flow.progress.low = lowest(flow.progress.low, pending)
         sent.held[local] = True
         sent.ask_again_us[local] = now_us + 2 * answer_us(flow.round_trip)
-        shown = results_flow(flow.asking, flow.round_trip, now_us) and flow.fresh_first < flow.fresh_end
-        if is_lossy(flow.asking, flow.under_way.sent) and not shown:
+        results_tell = results_flow(flow.asking, flow.round_trip, now_us) and flow.fresh_first < flow.fresh_end
+        if is_lossy(flow.asking, flow.under_way.sent) and not results_tell:
             flow.group.late_up_to = max(flow.group.late_up_to, behind)
     asked[n].is_answered = True
     flow.first_open = n + 1
@@ -255,8 +255,8 @@ def is_any_late(low: int, before_us: int, now_us: int, group: Any, pending: Any,
     """Whether a fragment has to be asked for. (ContributionGroup.unknown)"""
     for local in range(low, group.high):
         if pending[local] and sent.order[local] != 0 and not sent.lost[local] and sent.ask_again_us[local] <= now_us:
-            is_next = sent.order[local] <= group.late_up_to and not sent.held[local]
-            if sent.sent_us[local] < before_us or is_next:
+            is_suspect = sent.order[local] <= group.late_up_to and not sent.held[local]
+            if sent.sent_us[local] < before_us or is_suspect:
                 return True
     return False
 
