@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from helpers.descendants import command_of, descendants
 from helpers.needs import MININET
 
 from sa_atp.basics import needs
@@ -88,10 +89,10 @@ def start(
 
 
 @pytest.fixture
-def endless(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    """A run in the middle of its first policy."""
+def endless(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator["subprocess.Popen[str]"]:
+    """A run in the middle of its first policy. It may be given options by the test's parameters."""
     with (tmp_path / "said").open("w") as said_file:
-        run = start(tmp_path, steps=10_000, said=said_file)
+        run = start(tmp_path, *getattr(request, "param", ()), steps=10_000, said=said_file)
     try:
         deadline = time.monotonic() + START_S
         while "atp, repetition 1" not in (said := (tmp_path / "said").read_text()):
@@ -184,6 +185,18 @@ def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: s
     if number == signal.SIGKILL:  # it could not clean up: what its processes do not take with them is left for this
         subprocess.run([sys.executable, "-m", "sa_atp", "clean"], check=True, capture_output=True, timeout=60)
     assert not left_by(endless)
+
+
+@pytest.mark.needs("iperf3")
+@pytest.mark.parametrize("endless", [("--set", "straggler.by=congestion", "--set", "straggler.slowdown=2")], indirect=True)
+def test_a_run_whose_straggler_is_no_longer_slowed_fails(endless: "subprocess.Popen[str]", tmp_path: Path) -> None:
+    deadline = time.monotonic() + START_S
+    while not (streams := [pid for pid in descendants(endless.pid) if command_of(pid).startswith("iperf3 --time")]):
+        assert time.monotonic() < deadline, (tmp_path / "said").read_text()
+        time.sleep(0.1)
+    os.kill(streams[0], signal.SIGTERM)
+    assert endless.wait(60) == 1
+    assert "iperf3 udp w2 to t2 ended with status" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.skipif(needs.find(parts.BMV2) is not None, reason="BMv2 is here: it would run")

@@ -123,7 +123,8 @@ class _MininetRun:
         self.pattern = straggler_pattern(plan)
         self.step = 0
         self.is_slow: bool | None = None  # whether stragglers are slow now; None: nothing was done yet
-        self.loads: list[Process] = []  # what takes CPU time or links from them
+        self.traffic: list[Process] = []
+        self.loads: list[Process] = []  # what takes CPU time or links from stragglers
 
     def all(self, turns: Sequence[tuple[int, str]]) -> list[PolicyRun]:
         """Runs policies and repetitions of the plan."""
@@ -145,8 +146,7 @@ class _MininetRun:
             self.parameters = self.network.start_parameters()
         self._stop_at_prompt("before the first step; `exit` goes on")
         all_workers = list(itertools.chain(*self.workers))
-        for worker in all_workers:  # waiting for a worker fails if a service has ended
-            worker.companions = self.network.services
+        self._need(self.network.services)
         for worker in all_workers:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, all_workers)
@@ -157,6 +157,11 @@ class _MininetRun:
             runs += self._policy(policy, repetition, plain if is_summed_by_server(policy) else aggregating)
         self._stop_at_prompt("after the last step; `exit` ends the run")
         return runs
+
+    def _need(self, others: Sequence[Process]) -> None:
+        """Makes waiting for a worker fail once one of the other processes has ended."""
+        for worker in itertools.chain(*self.workers):
+            worker.companions = others
 
     def _stop_at_prompt(self, where: str) -> None:
         if self.prompt:
@@ -228,9 +233,12 @@ class _MininetRun:
                 rate = next(c.quality.rate_mbps for c in self.network.layout.cables if c.node == name)
                 assert rate is not None, "plans give every link a rate"
                 self.loads += traffic.stream(self.network, name, "t2", udp_mbps=rate)
+        self._need([*self.network.services, *self.traffic, *self.loads])
 
     def _start_traffic(self) -> None:
         """Starts background traffic."""
         plan = self.plan
         if plan.traffic.is_wanted:
-            traffic.stream(self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows)
+            self.traffic = traffic.stream(
+                self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows
+            )

@@ -2,7 +2,6 @@
 
 import time
 
-from sa_atp.basics.errors import SaAtpError
 from sa_atp.lab.backends.mininet.layout import BACKGROUND_PORTS
 from sa_atp.lab.backends.mininet.network import MininetNetwork
 from sa_atp.lab.runs.processes import Process
@@ -11,6 +10,8 @@ PAYLOAD_BYTES = 1400
 HEADER_BYTES = 14 + 20 + 8
 LONGEST_S = 86_400  # streams end with the network
 LISTEN_TIMEOUT_S = 10.0
+# iperf3 sends the datagram that opens a stream once, and waits 30 s for its answer: where either is lost, we begin anew
+CONNECT_TIMEOUT_S, MOST_TRIES = 3.0, 10
 BUSY = "while :; do :; done"
 
 
@@ -31,10 +32,24 @@ def stream(
         server = network.start(
             receiver, f"{name} server", ["--server", "--forceflush", "--port", port], program=["iperf3"], talks=False
         )
-        _wait_for_listener(server)
-        client = ["--client", network.layout.hosts[receiver].ip, "--port", port, "--time", str(LONGEST_S)]
-        started += [server, network.start(sender, name, [*client, *options], program=["iperf3"], talks=False)]
+        if not _has_said(server, "listening", LISTEN_TIMEOUT_S):
+            raise server.failure(f"was not listening after {LISTEN_TIMEOUT_S:.0f} s")
+        started += [
+            server,
+            _client(network, sender, name, [network.layout.hosts[receiver].ip, "--port", port, *options]),
+        ]
     return started
+
+
+def _client(network: MininetNetwork, host: str, name: str, options: list[str]) -> Process:
+    """Starts a client, and waits until its streams are open: until then nothing is sent. Raises: ProcessError."""
+    arguments = ["--time", str(LONGEST_S), "--forceflush", "--client", *options]
+    for _ in range(MOST_TRIES):
+        client = network.start(host, name, arguments, program=["iperf3"], talks=False)
+        if _has_said(client, "connected to", CONNECT_TIMEOUT_S):
+            return client
+        client.end()
+    raise client.failure(f"has opened no stream, {MOST_TRIES} times in {CONNECT_TIMEOUT_S:.0f} s")
 
 
 def _next_number(network: MininetNetwork) -> int:
@@ -42,13 +57,15 @@ def _next_number(network: MininetNetwork) -> int:
     return network.streams
 
 
-def _wait_for_listener(server: Process) -> None:
-    deadline = time.monotonic() + LISTEN_TIMEOUT_S
-    while "listening" not in server.log.read_text(errors="replace"):
-        server.check()
+def _has_said(process: Process, words: str, timeout_s: float) -> bool:
+    """Waits for words in a log. Returns: False: they were not there in time. Raises: ProcessError: it has ended."""
+    deadline = time.monotonic() + timeout_s
+    while words not in process.log.read_text(errors="replace"):
+        process.check()
         if time.monotonic() > deadline:
-            raise SaAtpError(f"{server.name}: not listening after {LISTEN_TIMEOUT_S:.0f} s; its log is {server.log}")
+            return False
         time.sleep(0.05)
+    return True
 
 
 def hog(network: MininetNetwork, host: str, count: int) -> list[Process]:
