@@ -1,5 +1,6 @@
 """`sa-atp watch` and metrics: a real job on a real switch, in a terminal, in lines, as JSON, and for Prometheus."""
 
+import itertools
 import json
 import os
 import pty
@@ -23,7 +24,7 @@ from helpers.committed import ROOT
 
 import sa_atp
 from sa_atp.basics.errors import UserError
-from sa_atp.cli import main
+from sa_atp.cli import main, watch
 from sa_atp.lab.backends.cluster import LocalCluster
 from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
@@ -101,6 +102,27 @@ def test_what_is_seen_of_a_job(job: list[Communicator]) -> None:
     assert switch.packets_in >= 2 * STEPS * 79  # fragments of 5000 values
     assert switch.slots_open == 1  # without a key magnitudes are gathered first, in one fragment
     assert switch.events[str(state.number)]["completed"] >= STEPS * 79
+
+
+def test_the_slowest_rank_has_a_jobs_steps(job: list[Communicator]) -> None:
+    cluster = cluster_of(looking.look())
+    assert cluster.server is not None
+    (state,) = cluster.server.jobs
+    connections = [
+        msgspec.structs.replace(each, steps=steps, connected_us=1_000_000)
+        for each, steps in zip(cluster.connections, (20, 10), strict=True)
+    ]
+    assert summary.steps_a_second(msgspec.structs.replace(cluster, connections=connections), state, None) == 10
+
+
+def test_rates_are_those_of_the_last_seconds(job: list[Communicator], monkeypatch: pytest.MonkeyPatch) -> None:
+    now = looking.look()
+    views = (msgspec.structs.replace(now, time=now.time + second) for second in itertools.count())
+    monkeypatch.setattr(looking, "look", lambda server: next(views))
+    looks = watch._looks(None, 0.0, once=False)
+    ages = [None if before is None else view.time - before.time for view, before in itertools.islice(looks, 20)]
+    assert ages[:3] == [None, 1.0, 2.0]
+    assert ages[-1] == pytest.approx(watch.OVER_S, abs=1.0)
 
 
 def test_a_look_at_the_processes_of_one_program(job: list[Communicator]) -> None:

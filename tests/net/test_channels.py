@@ -352,6 +352,13 @@ def end_of_a_channel() -> Iterator[tuple[Channel, np.ndarray]]:
         yield channel, seen
 
 
+def test_a_ring_has_no_more_records_than_places_for_them() -> None:
+    """Small packets use the places up before the bytes."""
+    packet, kernels = np.zeros((1, 20), np.uint8), ring_kernels()
+    with end_of_a_channel() as (channel, _):
+        assert [kernels.put(channel.ring, packet, 0) for _ in range(RECORDS + 1)] == [1] * RECORDS + [0]
+
+
 @given(st.lists(st.tuples(st.sampled_from(("head", "record", "tail")), NUMBERS), max_size=40))
 @example([("head", 1), ("record", 4867655623909572609)])  # in the results, behind what is the rank's own
 @settings(max_examples=60, deadline=None)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 import pytest
 
+from sa_atp.net.clock import now_us
+from sa_atp.net.loop import driver as driver_module
 from sa_atp.net.loop.driver import Driver
 from sa_atp.net.sockets.udp import UdpSocket
 from sa_atp.protocol.packets.datagrams import Address, Burst
@@ -134,6 +136,38 @@ def test_a_borrower_runs_the_loop_until_it_returns_it(quiet: Driver, open_socket
     assert others == [threading.get_ident()]
     assert connection.threads == {threading.get_ident()}
     assert ask(quiet) == own
+
+
+class Timed(Quiet):
+    """A connection whose timer is due at a time that the test chooses."""
+
+    def __init__(self, due_us: int) -> None:
+        super().__init__()
+        self.due_us = due_us
+        self.fired = threading.Event()
+
+    def next_timer_us(self) -> int | None:
+        return self.due_us
+
+    def handle_timer(self, now_us: int) -> None:
+        self.fired.set()
+        self.due_us = now_us + 20_000_000
+
+
+def test_a_timer_that_was_set_while_the_loop_was_borrowed_is_not_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop's own thread sleeps until another time meanwhile."""
+    monkeypatch.setattr(driver_module, "LONGEST_WAIT_S", 30.0)
+    timed = Timed(now_us() + 20_000_000)
+    driver = Driver(timed, UdpSocket(HERE))
+    driver.start("timed")
+    time.sleep(0.3)  # it sleeps
+    while not driver.borrow():
+        time.sleep(0.001)
+    timed.due_us = now_us() + 300_000
+    driver.turn_until(lambda: True)
+    driver.give_back()
+    assert timed.fired.wait(10)
+    driver.stop()
 
 
 def test_the_loop_is_lent_to_one_at_a_time_and_not_when_it_is_over(quiet: Driver) -> None:

@@ -238,6 +238,15 @@ def link_bytes(inside: list[str], interface: str) -> np.ndarray:
     return np.array([counted["tx"]["bytes"], counted["rx"]["bytes"]])
 
 
+@pytest.mark.parametrize(("here", "everywhere", "share"), [("2", "4", True), ("2", "2", False), ("1", "4", False)])
+def test_a_host_with_all_ranks_or_one_has_no_use_for_a_leaf(
+    here: str, everywhere: str, share: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+    monkeypatch.setenv("WORLD_SIZE", everywhere)
+    assert for_rank._ranks_share_hosts() is share
+
+
 @pytest.mark.parametrize(("local", "tensors"), [("", 1.0), ("none", 2.0)], ids=["leaf", "none"])
 @MININET
 def test_mininet_bytes_on_the_links_of_hosts_with_two_ranks(local: str, tensors: float, tmp_path: Path) -> None:

@@ -14,8 +14,10 @@ def test_loopback_is_asked_in_every_way() -> None:
     assert LEAST_MTU <= said <= MOST_MTU
 
 
-def test_all_addresses_have_the_narrowest_interface() -> None:
+def test_all_addresses_have_the_narrowest_interface(monkeypatch: pytest.MonkeyPatch) -> None:
     assert LEAST_MTU <= mtu.of_address("0.0.0.0") <= MOST_MTU
+    monkeypatch.setattr(mtu, "_by_address", lambda: {"127.0.0.1": 65536, "10.0.0.1": 1500, "10.0.0.2": 9000})
+    assert mtu.of_address("0.0.0.0") == 1500
 
 
 def test_an_interface_that_is_not_there() -> None:

@@ -9,6 +9,7 @@ from helpers.work import Crew
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sa_atp.protocol.help.progress import SendProgress
 from sa_atp.steps.step_record import Activity, StepRecord, account
 
 Sending = tuple[tuple[int, int], ...]
@@ -57,6 +58,18 @@ def test_the_time_to_send_covers_the_part_that_had_not_left(
     monkeypatch.setattr("helpers.work._Sum.sending", ((0, 10_000), (40_000, 60_000)))
     monkeypatch.setattr("helpers.work._Sum.sent_share", share)
     crew = Crew(2, 4)
+    crew.run([1_000, 1_000])
+    assert [host.helping.report(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
+
+
+@pytest.mark.parametrize(("send_us", "told_us"), [(1_000, 5_000), (7_000, 6_000), (90_000, 30_000)])
+def test_what_was_written_ahead_leaves_later(send_us: int, told_us: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The switch's answer says when; it may be late for other reasons as well."""
+    monkeypatch.setattr("helpers.work._Sum.sending", ((0, 5_000),))
+    monkeypatch.setattr("helpers.work._Sum.progress", SendProgress(pending=1.0, send_us=send_us))
+    crew = Crew(2, 4)
+    for host in crew.hosts:
+        host._answer_us = 1_000
     crew.run([1_000, 1_000])
     assert [host.helping.report(1)["sent_us"] for host in crew.hosts] == [told_us, told_us]
 

@@ -5,12 +5,15 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import msgspec
 import pytest
 import torch
 
 from sa_atp.ddp import SaAtpState
 from sa_atp.net.parameter_server.server import ServerProcess
+from sa_atp.protocol.packets.lateness_messages import JobLateness
 from sa_atp.protocol.server.server_events import ServerSettings
+from sa_atp.train.scalars import scalars
 
 ALWAYS = {"steps a second", "computing", "sending", "waiting", "helped micro-batches", "window", "round trip, ms",
           "fragments sent again", "fragments lost"}  # fmt: skip
@@ -58,6 +61,12 @@ def test_each_call_is_about_the_time_since_the_last_one(states: list[SaAtpState]
     assert written.of(3)["computing"] + written.of(3)["waiting"] == pytest.approx(1)
     assert written.of(4)["steps a second"] == 0
     assert written.of(4)["waiting"] == 0
+
+
+def test_the_window_is_the_smaller_of_network_and_slots(states: list[SaAtpState]) -> None:
+    train(states, 1)
+    now = msgspec.structs.replace(states[0].communicator.state(), window=10, slot_window=4)
+    assert scalars((now, JobLateness()), None)["sa_atp/window"] == 4
 
 
 def test_tensorboard_reads_them_again(states: list[SaAtpState], tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from helpers.parameters import Training
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker
+from sa_atp.lab.parameters.rules.falcon import EnforcedFalconRules, FalconRules, FalconWorker, _Projection
 from sa_atp.lab.parameters.rules.flexrr import Reassignment, helped_by, helpers_of
 from sa_atp.lab.parameters.rules.messages import CancelReply, Gave, Transfer
 from sa_atp.lab.parameters.rules.rules import ConSgdRules, DynSgdRules, Rules, SspRules, Terms
@@ -311,3 +311,11 @@ def test_devices_may_have_gains_of_their_own() -> None:
     Training(rules, lambda rank: FalconWorker(rank, 2)).run()
     assert rules.parallelism()[0] > 1 == rules.parallelism()[1]
     assert rules.task_counts()[0] > rules.task_counts()[1]
+
+
+@pytest.mark.parametrize(("now_us", "done_us"), [(0, 4000.0), (500, 4000.0), (1500, 4500.0)])
+def test_falcon_counts_a_task_in_progress_once(now_us: int, done_us: float) -> None:
+    """With its time so far where that exceeds the mean: the worker may have stopped."""
+    projection = _Projection(terms(1))
+    projection.left[:], projection.task_us[:] = 4, 1000.0
+    assert projection.done_us(now_us).tolist() == [done_us]

@@ -56,6 +56,13 @@ def groups_of(takes_us: list[int], steps: int, sum_us: int = 100, **settings: An
     return found
 
 
+def test_the_time_of_a_gradient_follows_a_worker_that_becomes_slower() -> None:
+    groups = Groups(1, x=0, noise=3.0, weight=0.25)
+    groups.follow({0: Done(100, 100)})
+    groups.follow({0: Done(200, 300)})
+    assert groups._takes_us == [125.0]
+
+
 def test_a_slow_worker_is_in_the_sum_for_which_it_is_ready() -> None:
     assert groups_of([1000, 1000, 4000, 1000], 10) == [ALL, BUT_2, BUT_2, BUT_2, ALL, BUT_2, BUT_2, BUT_2, ALL, BUT_2]
 

@@ -188,7 +188,9 @@ def test_an_ended_run_leaves_nothing(endless: "subprocess.Popen[str]", number: s
 
 
 @pytest.mark.needs("iperf3")
-@pytest.mark.parametrize("endless", [("--set", "straggler.by=congestion", "--set", "straggler.slowdown=2")], indirect=True)
+@pytest.mark.parametrize(
+    "endless", [("--set", "straggler.by=congestion", "--set", "straggler.slowdown=2")], indirect=True
+)
 def test_a_run_whose_straggler_is_no_longer_slowed_fails(endless: "subprocess.Popen[str]", tmp_path: Path) -> None:
     deadline = time.monotonic() + START_S
     while not (streams := [pid for pid in descendants(endless.pid) if command_of(pid).startswith("iperf3 --time")]):

@@ -102,3 +102,11 @@ def test_switch_updates_of_a_stopped_server_are_dropped(pipelines: list[Pipeline
     cluster.world.restart_server(50_000)
     cluster.run_until_joined(workers)
     assert len(cluster.world.server.jobs) == 1
+
+
+def test_a_workers_link_loses_as_much_each_way_as_is_said(pipelines: list[Pipeline]) -> None:
+    world = Cluster(pipelines).world
+    before = set(world.links_of)
+    world.add_worker(0, loss=(0.1, 0.2))
+    (address,) = world.links_of.keys() - before
+    assert [way.settings.loss for way in world.links_of[address]] == [0.1, 0.2]

@@ -65,3 +65,8 @@ def test_the_first_line_says_whose_it_is() -> None:
 def test_what_is_not_declared_is_refused(line: bytes, says: str) -> None:
     with pytest.raises(BadLine, match=says):
         lines.decode(line)
+
+
+@pytest.mark.parametrize(("rank", "name"), [(None, "parameter server"), (0, "rank 0"), (1, "rank 1")])
+def test_a_log_says_whose_it_is(rank: int | None, name: str) -> None:
+    assert lines.header("job", rank, ReferenceTime("virtual")).trace.vantage_point.name == name

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from sa_atp.basics.errors import UserError
+from sa_atp.basics.errors import SaAtpError, UserError
 from sa_atp.net.parameter_server import installer as installer_module
 from sa_atp.net.parameter_server.installer import Installer
 from sa_atp.protocol.server.server_events import Admit, Retire
@@ -88,7 +88,9 @@ class Held(Keeper):
         return {}
 
 
-@pytest.mark.parametrize("problem", [UserError("no room"), ValueError("what nobody thought of")])
+@pytest.mark.parametrize(
+    "problem", [UserError("no room"), SaAtpError("no answer"), ValueError("what nobody thought of")]
+)
 def test_after_a_problem_the_next_job_is_served(problem: Exception, outcomes: Outcomes) -> None:
     keeper = Held(problem)
     keeper.may_go_on.set()

@@ -82,6 +82,13 @@ def test_a_push_forgets_entries_and_a_reconciliation_keeps_them(client: P4Runtim
     assert client.read(TableEntry(table="route", is_default=True)) == [own]
 
 
+def test_a_reconciliation_keeps_a_default_action_without_metadata(client: P4RuntimeClient) -> None:
+    default = TableEntry(table="route", action="flood", params={"group": 4}, is_default=True)
+    client.modify(default)
+    client.push_pipeline(*program("router"), action="RECONCILE_AND_COMMIT")
+    assert client.read(TableEntry(table="route", is_default=True)) == [default]
+
+
 def test_a_saved_pipeline_takes_writes_and_runs_once_committed(client: P4RuntimeClient, device: Device) -> None:
     client.insert(ROUTE)
     running = device.pipeline
