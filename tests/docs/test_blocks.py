@@ -28,7 +28,6 @@ REASONS = {
     "model": "needs the model of a Tofino; tests/switches/tofino/test_model.py does the same where it is there",
     "machines": "needs several machines",
     "fragment": "a part of a program, which examples show whole; its imports are run",
-    "elsewhere": "a test compares it with a file that it runs",
     "changes": "changes to a file, which a test beside that file applies",
 }
 
@@ -36,7 +35,6 @@ NOT_RUN = {
     ("README.md", "./scripts/demo     # sets up"): "set-up",
     ("README.md", "+from sa_atp.ddp"): "changes",  # tests/train/test_torch_examples.py
     ("README.md", "+from sa_atp.train"): "changes",
-    ("CONTRIBUTING.md", '"""SA-ATP with another patience'): "elsewhere",  # tests/lab/policies/test_registry.py
     ("docs/embedded-target.md", "git clone"): "p4c",
     ("docs/first-hour.md", "./scripts/demo --mininet"): "set-up",
     ("docs/first-hour.md", "sa-atp run topologies/demo.toml --backend sim"): "minutes",
