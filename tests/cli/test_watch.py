@@ -214,6 +214,32 @@ def test_no_counter_falls_while_a_rank_waits_or_when_ranks_are_not_seen(job: lis
     )
 
 
+def test_fragments_are_counted_anew_in_each_epoch(job: list[Communicator]) -> None:
+    view = looking.look()
+    cluster = cluster_of(view)
+    assert cluster.server is not None
+    (state,) = cluster.server.jobs
+    anew = msgspec.structs.replace(state, epoch=state.epoch + 1, counters=dict.fromkeys(state.counters, 0))
+    server = msgspec.structs.replace(cluster.server, jobs=[anew])
+    later = View(time=0.0, clusters=[msgspec.structs.replace(cluster, server=server, connections=[])])
+    fragments = next(metric for metric in metrics.METRICS if metric.name == "sa_atp_job_fragments")
+    assert any(value > 0 for _, value in fragments.samples(view))
+    assert all(value == 0 for _, value in fragments.samples(later))
+
+
+def test_of_two_processes_of_a_rank_the_newest_counts(job: list[Communicator]) -> None:
+    """One of an earlier epoch may be left over. Prometheus refuses two samples with the same labels."""
+    view = looking.look()
+    cluster = cluster_of(view)
+    left_over = [
+        msgspec.structs.replace(each, epoch=each.epoch - 1, process=1, steps=99, connected_us=each.connected_us + 1)
+        for each in cluster.connections
+    ]
+    both = msgspec.structs.replace(cluster, connections=[*cluster.connections, *left_over])
+    for metric in metrics.METRICS:
+        assert list(metric.samples(msgspec.structs.replace(view, clusters=[both]))) == list(metric.samples(view))
+
+
 @pytest.mark.needs("prometheus_client")
 def test_an_address_in_use_for_metrics_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -101,6 +101,13 @@ def test_frames_that_differ_or_would_lose_something_stay_alone(place: int, value
     assert [p[VNET_BYTES:] for p in packets] == [frame[:92].tobytes() for frame in frames]
 
 
+@pytest.mark.parametrize("place", [40, 41])
+def test_a_checksum_that_neighbours_have_in_common_is_not_lost(place: int) -> None:
+    frames = frames_of(3, 50)
+    frames[:, place] = 1
+    assert [len(p) for p in packets_of(frames, np.full(3, 92))] == [102, 102, 102]
+
+
 def test_nothing_is_joined_where_the_other_end_could_not_cut_it() -> None:
     frames = frames_of(4, 50)
     packets = packets_of(frames, np.full(4, 92), join=False)

@@ -1,5 +1,6 @@
 """A parameter server that listens on all addresses of its host: which of them switches, ranks and tools know it by."""
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -13,9 +14,13 @@ from helpers.ranks import WAIT_S, on_ranks
 from sa_atp.lab.backends.cluster import READY_TIMEOUT_S
 from sa_atp.lab.runs.processes import Group
 from sa_atp.net.communicator import Communicator
+from sa_atp.net.parameter_server.server import ServerProcess
 from sa_atp.net.sockets import namespace
 from sa_atp.net.sockets.addresses import is_here, source_of, sources_of
 from sa_atp.net.watching import looking, metrics
+from sa_atp.protocol.job.membership import Joining, JoinRequest
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.server.server_events import Admit, ServerSettings
 from sa_atp.switches.control import jobs
 from sa_atp.switches.control.client import P4RuntimeClient
 
@@ -100,6 +105,21 @@ def test_ranks_that_reach_it_at_two_addresses_are_told_to_choose_one(tmp_path: P
         assert "the switch cannot take the job: the parameter server listens on 0.0.0.0, and reaches the ranks" in said
         assert "from 10.0.0.9 and 127.0.0.1: start it with --listen and the address that switches shall send to" in said
     assert len(done.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(("other", "is_spared"), [("127.0.0.1", True), ("10.0.0.1", False)])
+def test_copies_are_spared_where_all_ranks_are_on_the_servers_host(other: str, is_spared: bool) -> None:
+    process = ServerProcess(ServerSettings(), ("127.0.0.1", 0), random.Random(1).getrandbits)
+    for rank, ip in enumerate(("127.0.0.1", other)):
+        asked = JoinRequest(job="job", rank=rank, world_size=2)
+        joining = Joining(asked, process.address, incarnation=1, now_us=0, timeout_us=1)
+        process.server.receive([Burst((ip, 1000 + rank), burst.data) for burst in joining.transmit(0)], 0)
+    admission = process.server.next_event()
+    assert isinstance(admission, Admit)
+    process.server.on_admitted(admission, 0)
+    assert process._all_are_here() is is_spared
+    process.stop()
+    process.run()  # closes its socket
 
 
 def test_sources() -> None:

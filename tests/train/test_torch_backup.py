@@ -28,6 +28,7 @@ def check_helped(answers: list[dict[str, Any]], alone: list[dict[str, Any]], str
     assert answers[straggler]["stats"]["abandoned"] == steps, "the slow one has been spared every step"
     assert sum(a["stats"]["helped"] for a in answers) >= steps
     assert answers[straggler]["stats"]["helped"] == 0
+    assert [a["stats"]["abandoned"] for a in alone] == [0] * len(alone)
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from torch.utils.data import TensorDataset
 from sa_atp.basics.errors import UserError
 from sa_atp.ddp import SaAtpState
 from sa_atp.train import BalancedBatches
+from sa_atp.train.balanced import _Clock
 
 
 def make(
@@ -73,6 +74,14 @@ def test_batches_that_are_drawn_ahead(ranks: Ranks, device: str) -> None:
 def test_gradients_without_a_common_weight_are_refused(ranks: Ranks, how: str, says: str) -> None:
     for answer in ranks.run("misuse", 2, module="balanced_scenarios", how=how):
         assert re.search(says, answer)
+
+
+def test_a_step_whose_clock_was_not_started_has_no_time() -> None:
+    """With `lead` the sum that starts it may come after the step's end."""
+    clock, cpu = _Clock(), torch.device("cpu")
+    clock.start()
+    assert clock.stop(cpu)[0] > 0
+    assert clock.stop(cpu) == (0.0, 0.0)
 
 
 def test_an_epoch_has_every_sample_at_most_once() -> None:

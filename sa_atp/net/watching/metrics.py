@@ -71,11 +71,13 @@ def _ranks_there(view: View) -> Records:
 
 
 def _connections(view: View) -> Iterator[tuple[Labels, ConnectionState]]:
-    """Each rank, as it tells itself."""
+    """Each rank, as it tells itself; where a process of an earlier epoch is left over, as the newest one does."""
+    found: dict[Labels, ConnectionState] = {}
     for cluster in view.clusters:
         names = {job.number: job.name for job in cluster.server.jobs} if cluster.server is not None else {}
-        for each in cluster.connections:
-            yield (cluster.address, names.get(each.job, str(each.job)), str(each.rank)), each
+        for each in sorted(cluster.connections, key=lambda connection: -connection.connected_us):
+            found[cluster.address, names.get(each.job, str(each.job)), str(each.rank)] = each
+    yield from found.items()
 
 
 def _switches(view: View) -> Records:

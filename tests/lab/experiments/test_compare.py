@@ -14,7 +14,7 @@ from sa_atp.lab.plans.plan import StragglerPlan
 from sa_atp.lab.report.drawing.figures import FIGURES
 
 from ..report import synthetic
-from ..report.cases import CASES
+from ..report.cases import CASES, timed
 
 FASTER = StragglerPlan(workers=(3,), slowdown=2.0)
 
@@ -69,6 +69,16 @@ def test_numbers(folders: list[Path]) -> None:
 def test_the_order_decides_what_is_compared_with_what(folders: list[Path]) -> None:
     runs = compare.load_runs([folders[1], folders[0]])
     assert compare.as_json(runs)["policies"]["atp"][1]["verdict"] == "longer"
+
+
+def test_a_small_difference_may_be_chance_if_one_of_the_runs_is_not_simulated(tmp_path: Path) -> None:
+    for backend, mean_s in (("sim", 1.0), ("local", 1.05)):
+        report.write_data(timed({"atp": [[mean_s, mean_s]]}, backend), tmp_path / backend)
+    for names in (("sim", "local"), ("local", "sim")):
+        runs = compare.load_runs([tmp_path / name for name in names])
+        comparison = compare.against_first(runs, runs[1], "atp")
+        assert comparison is not None
+        assert comparison.verdict == "unclear"
 
 
 def test_names_are_as_long_as_they_have_to_be(folders: list[Path], tmp_path: Path) -> None:

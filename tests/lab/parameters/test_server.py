@@ -118,6 +118,7 @@ def says(message: Any, rank: int = 1, values: Values | None = None) -> Say:
         (pushes(clock=-1), "an update of step -1, while it is in step 0"),
         (pushes(tasks=()), "its update of step 0 has no tasks"),
         (pushes(tasks=(Task(9, 1, 0),)), "no worker has begun"),
+        (pushes(tasks=(Task(1, 1, 0),)), "no worker has begun"),
         (pushes(tasks=(Task(0, 3, 0),)), "no worker has begun"),
         (pushes(tasks=(Task(0, 1, 0), Task(0, 1, 0))), "was pushed twice"),
         (says(Pull(clock=0)), "it asks for step 0, and step 1 is its next"),  # a second time

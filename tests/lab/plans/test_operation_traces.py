@@ -80,6 +80,7 @@ def test_a_rank_that_does_nothing_in_a_step_has_no_row(tmp_path: Path) -> None:
     found = operation_traces.read(write(tmp_path / "job.parquet", rows))
     assert (1, 0) not in {(step, worker) for step, worker, _ in found.rows}
     assert len(found.rows) == 11
+    assert found.slowest_over_mean == pytest.approx(1.0), "it is none of the step's workers"
 
 
 def test_what_is_no_trace_is_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

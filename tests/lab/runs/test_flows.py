@@ -7,12 +7,14 @@ from helpers.committed import flow_page
 
 from sa_atp.lab.agreement.flow import compare
 from sa_atp.lab.agreement.flow_settings import SETTINGS
-from sa_atp.lab.backends import simulated
+from sa_atp.lab.backends import flows, simulated
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.capabilities import network_of
-from sa_atp.lab.report import archive
+from sa_atp.lab.report import archive, stats
 from sa_atp.lab.runs.progress import Progress
 from sa_atp.lab.runs.records import PolicyRun, RunResult
+from sa_atp.lab.runs.virtual_run import fabric_of
+from sa_atp.lab.simulator.network import Clock
 
 PLAN = """
 [run]
@@ -69,6 +71,14 @@ def test_training_is_the_same_bit_for_bit() -> None:
         assert one.sums_wrong == 0
     assert flows[1].help["micro_batches"] > 0
     assert [e.loss for e in flows[0].evaluations] == [e.loss for e in flows[1].evaluations]
+
+
+def test_steps_without_records_end_when_those_of_a_run_do() -> None:
+    sizes = ("job.model=resnet-50", "job.model_scale=0.001", "topology.worker_mbps=[100, 100, 100, 10]")
+    plan = plan_files.parse(PLAN, "here", ['run.policies=["atp"]', *sizes])
+    (found,) = simulated.run(plan, Progress())
+    ends_us = flows.step_ends_us(plan, "atp", Progress(), fabric_of(plan, Clock()))
+    assert [us / 1e6 for us in ends_us] == pytest.approx(list(stats.step_ends_s(found).values()), abs=1e-5)
 
 
 def test_equal_seeds_give_equal_bytes() -> None:

@@ -1,7 +1,9 @@
 """Layouts of networks: routes, the parameter server's file, and topologies of p4lang's tutorials."""
 
+import io
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from sa_atp.lab.backends.mininet import p4lang, topologies
 from sa_atp.lab.backends.mininet.layout import LinkQuality, NetworkLayout
 from sa_atp.lab.backends.mininet.network import impairments
 from sa_atp.lab.plans import plan_files
+from sa_atp.net.sockets import ethtool
 
 
 def layout_of(text: str, folder: Path = Path()) -> NetworkLayout:
@@ -60,6 +63,21 @@ def test_links_with_own_rates_and_congestion() -> None:
     found = {c.node: c.quality for c in layout_of(text).cables if c.node.startswith("w")}
     assert (found["w0"].rate_mbps, found["w0"].own_share) == (100.0, 1.0)
     assert (found["w1"].rate_mbps, found["w1"].own_share) == (25.0, 0.25)
+
+
+@pytest.mark.needs("mininet")
+def test_a_congested_link_guarantees_its_own_and_other_traffic_their_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sa_atp.lab.backends.mininet import links
+
+    commands: list[tuple[str, ...]] = []
+    node = SimpleNamespace(
+        pid=1, addIntf=lambda *_, **__: None, cmd=lambda *_: "", run=lambda *command: commands.append(command)
+    )
+    monkeypatch.setattr(ethtool, "socket_in", lambda pid: io.BytesIO())
+    monkeypatch.setattr(ethtool, "set_features", lambda *_: None)
+    links.LinkPort("w1-eth0", node=node, quality=LinkQuality(rate_mbps=100, own_share=0.25))
+    rates = {each[each.index("classid") + 1]: each[each.index("rate") + 1] for each in commands if "classid" in each}
+    assert rates == {"1:1": "100000000bit", "1:5": "10000000bit", "1:10": "25000000bit", "1:20": "75000000bit"}
 
 
 def test_link_faults_apply_once_per_direction() -> None:

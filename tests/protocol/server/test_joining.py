@@ -323,6 +323,17 @@ def test_a_rank_that_has_gone_is_missing_again() -> None:
     assert lobby.server.next_timer_us() is None
 
 
+def test_a_silent_rank_is_given_up_however_often_others_ask_to_join() -> None:
+    lobby = Lobby()
+    assert_welcome(gathered(lobby, (0,), 1, "silent"))  # which says nothing from now on
+    for rank in range(8):
+        lobby.ask(rank, 9)
+        lobby.run(0.06)
+    lobby.run(ServerSettings().dead_after_us / 1e6)
+    assert lobby.job("silent").state is State.FAILED
+    assert lobby.job().missing == [8]
+
+
 def test_ranks_that_go_on_asking_are_not_dropped_though_packets_are_lost() -> None:
     lobby = Lobby(loss=0.2)
     waiting = [lobby.ask(rank, 3) for rank in (0, 1)]

@@ -54,6 +54,14 @@ def test_nothing_is_lost_and_nothing_waits_twice(steps: list[tuple[Any, ...]]) -
             assert outbox.waits_for(key, np.arange(21)).tolist() == [seq in known for seq in range(21)]
 
 
+def test_results_of_an_epoch_are_forgotten_and_those_of_the_next_are_not() -> None:
+    outbox = Outbox()
+    for epoch in range(2):
+        outbox.add_results((1, epoch, 0), ADDRESS, *rows([epoch]))
+    outbox.forget(1, 0)
+    assert seqs_of(outbox.take(None)) == [1]
+
+
 def test_messages_leave_before_results_whatever_the_budget() -> None:
     outbox = Outbox()
     outbox.add_results(KEYS[0], ADDRESS, *rows([1, 2, 3]))

@@ -78,6 +78,8 @@ LEAF = dataclasses.replace(
     parameter_server=dataclasses.replace(SERVER, switch_port=40),
     uplink=dataclasses.replace(SERVER, switch_port=40),
 )
+# ... which has the parameter server at a port of its own
+BESIDE = dataclasses.replace(LEAF, parameter_server=dataclasses.replace(SERVER, switch_port=41))
 SPINE = dataclasses.replace(
     FLAT,
     fan_in=0x8000_0000_0000_000F,
@@ -142,6 +144,7 @@ KINDS = [
     for name, wanted in (
         ("flat", FLAT),
         ("leaf", LEAF),
+        ("leaf beside the server", BESIDE),
         ("spine", SPINE),
         ("with its own copies", LOOPED),
         ("leaves on hosts", HOSTS),
