@@ -34,7 +34,6 @@ def beliefs(draw: st.DrawFn) -> Belief:
         holds_nothing=draw(st.booleans()),
         is_ended=draw(st.booleans()),
         is_overdue=draw(st.booleans()),
-        has_said_so=draw(st.booleans()),
         has_reported=draw(st.booleans()),
         newest_us=draw(TIME_US),
         due_us=draw(TIME_US),

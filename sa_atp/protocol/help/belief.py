@@ -64,8 +64,6 @@ class Belief:
     """It was told that it gets no more of its shard."""
     is_overdue: bool = False
     """A micro-batch was taking longer than usual at its newest report: it may have stopped."""
-    has_said_so: bool = False
-    """Its newest report, sent after its work was due, says that it has made no progress. So no report is under way."""
     has_reported: bool = False
     newest_us: int = 0
     """When it began the newest micro-batch, or reported it done."""

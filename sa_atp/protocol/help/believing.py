@@ -56,7 +56,7 @@ def has_none(b: Any) -> bool:
 
 def backup_own_us(b: Any, helper: Any) -> int:
     """When a helper may back up a worker's own shard."""
-    return int(b.due_us + late_us(b, helper) + (helper.answer_us if b.has_said_so else old_us(b, helper)))
+    return int(b.due_us + late_us(b, helper) + old_us(b, helper))
 
 
 def backup_lot_us(b: Any, helper: Any) -> int:

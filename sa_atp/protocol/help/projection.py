@@ -89,7 +89,6 @@ class Projection:
             holds_nothing=course.began_us is not None and not held,
             is_ended=rank in state.ended,
             is_overdue=course.was_overdue and course.newest_us is not None,
-            has_said_so=course.was_overdue and course.granted_us - worker.answer_us > due_us,
             has_reported=course.newest_us is not None,
             newest_us=course.newest_us or 0,
             due_us=due_us,
