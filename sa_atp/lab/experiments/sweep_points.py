@@ -86,7 +86,7 @@ class _SweepRun:
             result = done[point.folder]
             if result is None:
                 start = time.monotonic()
-                left = seconds_left(took, [p.plan for p in wanted[number:]])
+                left = seconds_left(took, [p.plan for p in wanted[number:] if done[p.folder] is None])
                 about = f", about {_minutes(left)} left in all" if left is not None else ""
                 name = f"{self.plan.sweep.key} = {point.value} ({number + 1} of {len(wanted)}{about})"
                 result = runner.run(point.plan, self.prepared.path, self._place(point), _Named(self.progress, name))
