@@ -71,7 +71,7 @@ def _ranks_there(view: View) -> Records:
 
 
 def _connections(view: View) -> Iterator[tuple[Labels, ConnectionState]]:
-    """Each rank, as it tells itself; where a process of an earlier epoch is left over, as the newest one does."""
+    """The state that each rank tells of itself; of several processes of one rank, that of the process which joined last."""
     found: dict[Labels, ConnectionState] = {}
     for cluster in view.clusters:
         names = {job.number: job.name for job in cluster.server.jobs} if cluster.server is not None else {}
@@ -96,7 +96,7 @@ class _Finished:
     """The fragments of each job whose sum was finished, by whom."""
 
     def __init__(self) -> None:
-        # the most fragments of an epoch of a job that any look has found a switch to have finished: a look may miss ranks
+        # an epoch of a job, and the most of its fragments that any look saw finished by switches: a look may miss ranks
         self._most: dict[Labels, tuple[tuple[int, int], int]] = {}
 
     def __call__(self, view: View) -> Iterator[tuple[Labels, Mapping[str, float]]]:

@@ -37,7 +37,7 @@ class Serving:
             self._out.add_results((job.number, job.epoch, rank), member.address, stored.seqs, packets)
 
     def serve(self, job: Job, rank: int, seqs: Seqs) -> Mask:
-        """Sends stored results to one worker, but for those already queued. Returns: bool[n], which are either."""
+        """Sends stored results to one worker, but for those already queued. Returns: bool[n]: it has or gets this one."""
         key = job.number, job.epoch, rank
         waits = self._out.waits_for(key, seqs)
         stored = job.sums.complete(seqs[~waits])

@@ -49,7 +49,10 @@ def test_the_first_line_says_whose_it_is() -> None:
     first = lines.header("job", 2, ReferenceTime("virtual"))
     assert lines.decode_header(lines.encode_header(first)) == first
     assert (first.title, first.trace.vantage_point.rank) == ("rank 2 of job job", 2)
-    assert lines.header("job", None, ReferenceTime("virtual")).trace.vantage_point.name == "parameter server"
+    assert [lines.header("job", rank, ReferenceTime("virtual")).trace.vantage_point.name for rank in (None, 0)] == [
+        "parameter server",
+        "rank 0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +68,3 @@ def test_the_first_line_says_whose_it_is() -> None:
 def test_what_is_not_declared_is_refused(line: bytes, says: str) -> None:
     with pytest.raises(BadLine, match=says):
         lines.decode(line)
-
-
-@pytest.mark.parametrize(("rank", "name"), [(None, "parameter server"), (0, "rank 0"), (1, "rank 1")])
-def test_a_log_says_whose_it_is(rank: int | None, name: str) -> None:
-    assert lines.header("job", rank, ReferenceTime("virtual")).trace.vantage_point.name == name

@@ -10,7 +10,7 @@ PAYLOAD_BYTES = 1400
 HEADER_BYTES = 14 + 20 + 8
 LONGEST_S = 86_400  # streams end with the network
 LISTEN_TIMEOUT_S = 10.0
-# iperf3 sends the datagram that opens a stream once, and waits 30 s for its answer: where either is lost, we begin anew
+# iperf3 opens a stream by one datagram and its answer. If either is lost, iperf3 waits for 30 s; we start it again sooner
 CONNECT_TIMEOUT_S, MOST_TRIES = 3.0, 10
 BUSY = "while :; do :; done"
 
@@ -42,7 +42,7 @@ def stream(
 
 
 def _client(network: MininetNetwork, host: str, name: str, options: list[str]) -> Process:
-    """Starts a client, and waits until its streams are open: until then nothing is sent. Raises: ProcessError."""
+    """Starts a client of iperf3, and waits until its streams are open; it sends nothing before. Raises: ProcessError."""
     arguments = ["--time", str(LONGEST_S), "--forceflush", "--client", *options]
     for _ in range(MOST_TRIES):
         client = network.start(host, name, arguments, program=["iperf3"], talks=False)
@@ -58,7 +58,7 @@ def _next_number(network: MininetNetwork) -> int:
 
 
 def _has_said(process: Process, words: str, timeout_s: float) -> bool:
-    """Waits for words in a log. Returns: False: they were not there in time. Raises: ProcessError: it has ended."""
+    """Waits until a process has written words to its log. Returns: whether it has. Raises: ProcessError: it has ended."""
     deadline = time.monotonic() + timeout_s
     while words not in process.log.read_text(errors="replace"):
         process.check()

@@ -97,7 +97,7 @@ class Flow:
     last_asked: int = 0
     """The last fragment that has ever been asked for."""
     newest: int = -1
-    """The fragment that left last; -1: that was one of another operation, or there is none."""
+    """The operation's fragment that left last; -1: the connection's last fragment was not one of this operation."""
     asks_when_left: bool = False
     """Whether a question that the rules ask may have to follow the last contribution."""
     others_wait: bool = False
