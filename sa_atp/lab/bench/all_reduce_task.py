@@ -15,6 +15,7 @@ from sa_atp.lab.backends import gloo, worker_process
 from sa_atp.lab.backends.peer_sockets import PeerConnection, job_of
 from sa_atp.lab.bench import stations
 from sa_atp.net.connecting import connect
+from sa_atp.net.garbage_collection import freeze_loaded_objects
 from sa_atp.net.loop.compiled import connection_kernels
 
 WARM_UP = 3  # sums before the measurement: connections, windows, scales, memory
@@ -44,6 +45,7 @@ def run(task: dict[str, Any]) -> dict[str, Any]:
         gloo.load()
     elif task["transport"] == "sa-atp":
         connection_kernels()
+    freeze_loaded_objects()
     before_mb = _peak_mb()
     mine, wanted = np.empty(values, np.float32), np.empty(values, np.float32)
     all_contributions = [contribution(each, values) for each in range(world_size)]

@@ -150,7 +150,6 @@ class _MininetRun:
         for worker in all_workers:
             worker.answer(READY_TIMEOUT_S)
         prepare(plan, all_workers)
-        self._start_traffic()
         runs = []
         for repetition, policy in turns:
             self.progress(f"{policy}, repetition {repetition + 1} of {plan.run.repetitions}")
@@ -191,6 +190,7 @@ class _MininetRun:
                 for worker, place in zip(self.workers[job], places, strict=True)
             ]
         self.step = 0
+        self._start_traffic()
         self._begin(0)
         before = self.network.trunk_bytes()
         raw = run_policy(self.plan, policy, tasks, self.folder, self.progress, self._begin)
@@ -236,9 +236,9 @@ class _MininetRun:
         self._need([*self.network.services, *self.traffic, *self.loads])
 
     def _start_traffic(self) -> None:
-        """Starts background traffic."""
+        """Starts background traffic, once there is a program that forwards it: a peer's comes with its first job."""
         plan = self.plan
-        if plan.traffic.is_wanted:
+        if plan.traffic.is_wanted and not self.traffic:
             self.traffic = traffic.stream(
                 self.network, "t1", "t2", udp_mbps=plan.traffic.udp_mbps, tcp_flows=plan.traffic.tcp_flows
             )
