@@ -166,7 +166,7 @@ def path_with(checkout: Checkout, *names: str) -> dict[str, str]:
     for name in names:
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    return {"PATH": f"{folder}{os.pathsep}{checkout.path}"}
 
 
 def test_only_what_has_a_mark(ways: Checkout) -> None:

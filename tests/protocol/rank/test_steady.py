@@ -24,7 +24,7 @@ from sa_atp.protocol.rank.compiled.steady import Steady
 from sa_atp.protocol.rank.events import OperationDone
 from sa_atp.protocol.rank.pace.sending import MAX_BURST
 
-SEEDS = 30
+SEEDS = 20
 MOST_PARTS = 4  # given one by one; with more, one array is given for all of a rank's contributions
 
 
