@@ -234,6 +234,8 @@ class Fetch(Message, frozen=True, tag="fetch"):
 
     first: Seq
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
+    complete: bool = False
+    """Whether the switch has said that the first one is complete: other ranks may have it and not have said so yet."""
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):

@@ -61,7 +61,7 @@ class Serving:
         # only missing results at the beginning keep the rank waiting
         if not known[0]:
             missing = int(np.argmax(known)) if known.any() else asked.count
-            self.recall(job, rank, asked.first, min(missing, MAX_RECALL))
+            self.recall(job, rank, asked.first, min(missing, MAX_RECALL), complete=asked.complete)
 
     def answer_probes(self, job: Job, head: Headers) -> None:
         """Answers probes that a switch passed on because it holds nothing of the fragments. Those of one rank go together:
@@ -87,10 +87,13 @@ class Serving:
             bitmaps(packets, width)[:] = job.sums.bits(asked["seq"])
             self._out.append(Burst(job.members[rank].address, packets))
 
-    def recall(self, job: Job, rank: int, seq: int, count: int = 1) -> None:
-        """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits."""
+    def recall(self, job: Job, rank: int, seq: int, count: int = 1, *, complete: bool = False) -> None:
+        """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits.
+
+        Args: complete: whether the first result exists, so that any rank may have it, whatever it last said.
+        """
         others = [m for m in job.members.values() if m.rank != rank]
-        ahead = [m for m in others if m.oldest is not None and serial_distance(seq, m.oldest) > 0]
+        ahead = [m for m in others if complete or (m.oldest is not None and serial_distance(seq, m.oldest) > 0)]
         if ahead:
             for n in range(count):
                 job.recalled.setdefault((seq + n) & 0xFFFFFFFF, set()).add(rank)

@@ -5,12 +5,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from helpers.answers import member_of
+from helpers.cluster import Cluster, ones
 
 from sa_atp.basics.arrays import Indices, Mask
 from sa_atp.protocol.numbers.fragments import Plan, plan_of
 from sa_atp.protocol.packets.control import Fetch, decode_request
-from sa_atp.protocol.packets.spec import HEADER_BYTES
+from sa_atp.protocol.packets.datagrams import Burst
+from sa_atp.protocol.packets.header import first_byte, headers
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.protocol.rank.recovery.fetching import FETCH_FRAGMENTS, QUICK_TRIES, Fetching
+from sa_atp.protocol.rank.worker import Worker
+from sa_atp.protocol.server.server import ParameterServer
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 FRAGMENTS = 200
 ANSWER_US = 1_000
@@ -22,6 +28,7 @@ class Missing:
     """An operation, of which some fragments are missing."""
 
     first_seq: int = 1000
+    held_bits: int = 0
     pending: Mask = field(default_factory=lambda: np.ones(FRAGMENTS, bool))
     index: int = 0
     plan: Plan = field(default_factory=lambda: plan_of(FRAGMENTS * 64, 64))
@@ -138,3 +145,43 @@ def test_where_results_come_the_rest_of_them_is_waited_for_as_long_as_two_answer
     fetching.ask([torn], now_us + 80_000)  # type: ignore[list-item]
     _, asked = decode(fetching.packets[0].data[0].tobytes())
     assert (asked.first, asked.count) == (torn.first_seq + 100, FRAGMENTS - 100)
+
+
+def misses(party: Worker | ParameterServer, seq: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loses the first result of a fragment that is sent to it."""
+    receive, lost = party.receive, 0
+
+    def without(bursts: list[Burst], now_us: int) -> None:
+        nonlocal lost
+        left = []
+        for burst in bursts:
+            head = headers(burst.data)
+            wanted = (head["first"] == first_byte(Kind.RESULT)) & (head["seq"] == seq) & (lost == 0)
+            lost += int(wanted.sum())
+            left.append(Burst(burst.address, burst.data[~wanted]))
+        receive([burst for burst in left if len(burst.data)], now_us)
+
+    monkeypatch.setattr(party, "receive", without)
+
+
+def test_a_helped_rank_gets_a_result_that_the_server_has_missed_too(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has sent nothing that the switch would answer with the result, and others have not told the server yet that they
+    have it: they do so five times a second.
+    """
+    cluster = Cluster([pipeline])
+    workers = cluster.joined_job(3)
+    cluster.run_for(0.25)
+    sum_ = ones(2_000, 3)
+    seq = workers[1].membership.first_seq + 9
+    for party in (workers[1].worker, cluster.world.server):
+        misses(party, seq, monkeypatch)
+    for worker in workers:
+        sum_.begin(worker)
+    sum_.contribute(workers[0])
+    sum_.contribute(workers[0], rank=1)
+    sum_.contribute(workers[2])
+    cluster.run(lambda: sum_.over, seconds=0.05)
+    sum_.check()
+    assert workers[1].worker.stats.results_fetched == 1

@@ -78,7 +78,8 @@ class Fetching:
             # so we must not ask rarely: half of it, a quarter, ... one fragment together cost no more than one batch.
             self._batch = max(self._batch // 2, 1)
             self._log(FetchAsked(operation.index, (first + runs[0][0]) & SEQ_MASK, sum(b - a for a, b in runs)))
-            return [Fetch(first=(first + start) & SEQ_MASK, count=end - start) for start, end in runs]
+            complete = operation.held_bits == self._member.fan_in
+            return [Fetch((first + start) & SEQ_MASK, end - start, complete) for start, end in runs]
         return []
 
     def due_us(self, operation: Operation) -> int | None:
