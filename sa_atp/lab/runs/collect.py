@@ -187,8 +187,7 @@ def _fragments(workers: list[dict[str, Any]]) -> dict[str, int]:
         "sent": sum(w["stats"]["fragments_sent"] for w in workers),
         "retransmitted": sum(w["stats"]["retransmitted"] for w in workers),
         "on_behalf": sum(w["stats"]["on_behalf"] for w in workers),
-        # with shared memory the parameter server does not get all copies of results
-        "in_switch": max(int(server.get("results_kept", 0)), first["results"] - at_ps if _shares(workers) else 0),
+        "in_switch": max(first["results"] - at_ps, 0),  # each rank gets each sum once
         "at_ps": at_ps,
         "collisions": int(server.get("added", 0)),
     }

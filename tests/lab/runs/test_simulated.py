@@ -62,6 +62,13 @@ def test_waiting_for_a_straggler_is_not_sending(overrides: tuple[str, ...]) -> N
             assert each.send_s < 0.05 * each.iteration_s
 
 
+def test_each_sum_is_finished_once_whatever_is_lost() -> None:
+    """Copies of results that the parameter server has missed are sums that the switch has finished."""
+    fragments = simulate("network.loss=0.1").fragments
+    assert fragments["in_switch"] + fragments["at_ps"] == fragments["sent"] / 3
+    assert fragments["retransmitted"] > 0
+
+
 def test_a_pause_with_help_does_not_lengthen_the_jobs_steps() -> None:
     """The paused worker is late for several sums; the job continues, and its steps add up to the run's time."""
     paused = (
