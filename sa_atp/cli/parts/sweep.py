@@ -13,7 +13,7 @@ from sa_atp.lab.report.text import digits, duration, policy_name
 
 def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Console | None = None) -> None:
     """Prints a row for each point and a column for each policy."""
-    from sa_atp.lab.report.sweep import QUANTITIES, label
+    from sa_atp.lab.report.sweep import QUANTITIES, label, missing
 
     console = console or terminal.console()
     is_time = QUANTITIES[plan.sweep.figure][0].is_time
@@ -25,6 +25,8 @@ def print_numbers(plan: Plan, numbers: dict[str, Any], folder: Path, console: Co
         table.add_row("all", *(_cell(numbers["all"].get(policy, {}), is_time) for policy in plan.run.policies))
     console.print(numbers["quantity"].capitalize(), style="bold")
     terminal.print_table(console, table)
+    for line in missing(numbers):
+        console.print(line)
     console.print(f"Figure:   {folder / 'sweep.png'}")
     console.print(f"Data:     {folder / 'sweep.json'}; each point: {folder / 'points'}/")
 

@@ -31,12 +31,12 @@ class Mean:
     quantity: str
     """Description of the quantity. Times are in seconds."""
     mean: float | None
-    """The mean over repetitions; None: no repetition has this quantity."""
+    """The mean over repetitions; None: not all of them have this quantity."""
     low: float | None
     """Lower end of the 95 % confidence interval of the mean; None if there is only one repetition."""
     high: float | None
     repetitions: int
-    """Number of repetitions in the mean; for "all", number of seeds."""
+    """Number of repetitions that have it; for "all", number of seeds."""
 
 
 class Sweep:

@@ -135,8 +135,12 @@ class PolicyStats:
         return [_share(worker, rows[worker], paused[worker]) for worker in sorted(rows)]
 
     def times_to_accuracy_s(self, target: float) -> list[float | None]:
-        """For each evaluated repetition: when held-out accuracy first reached the target."""
-        return [_reached_s(run, target) for run in self.runs if run.evaluations]
+        """For each repetition: when held-out accuracy first reached the target, the mean of concurrent jobs; None: it did
+        not, in one of them at least. Empty: nothing was evaluated.
+        """
+        found = grouped((run.repetition, _reached_s(run, target)) for run in self.runs)
+        is_evaluated = any(run.evaluations for run in self.runs)
+        return [mean_of_all(times) for times in found.values()] if is_evaluated else []
 
     def reached_s(self, target: float) -> dict[int, float]:
         """Times to accuracy of the repetitions that reached it, in seconds; the mean of concurrent jobs that did."""
@@ -145,9 +149,16 @@ class PolicyStats:
         return {repetition: fmean(times) for repetition, times in found.items()}
 
     def time_to_accuracy_s(self, target: float) -> float | None:
-        """Mean over repetitions; None unless all reached it, since a mean of the others would be biased."""
-        found = [time for time in self.times_to_accuracy_s(target) if time is not None]
-        return fmean(found) if found and len(found) == len(self.runs) else None
+        """Mean over repetitions; None unless all reached it."""
+        return mean_of_all(self.times_to_accuracy_s(target))
+
+
+def mean_of_all(values: Sequence[float | None]) -> float | None:
+    """The mean; None unless all values are there: those that are not may be the largest, so a mean of the others would be
+    biased.
+    """
+    found = [value for value in values if value is not None]
+    return fmean(found) if found and len(found) == len(values) else None
 
 
 def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:

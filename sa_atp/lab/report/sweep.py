@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.words import plural
@@ -17,7 +16,7 @@ from sa_atp.lab.report.drawing.style import SCREEN, Style
 from sa_atp.lab.report.files import write_text
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.summary import sums
-from sa_atp.lab.report.text import NBSP, in_words, policy_name
+from sa_atp.lab.report.text import NBSP, in_words, policy_name, reached
 from sa_atp.lab.runs.records import RunResult
 
 if TYPE_CHECKING:
@@ -36,8 +35,8 @@ class Quantity:
     """A quantity of a policy that a panel shows, with a value for each repetition."""
 
     title: str
-    of: Callable[[PolicyStats, Plan], list[float]]
-    """Returns a value for each repetition that has one."""
+    of: Callable[[PolicyStats, Plan], Sequence[float | None]]
+    """Returns a value for each repetition; None: it did not come to one, so that there is no mean."""
     is_time: bool = False
     highest: float | None = None
     has_bound: bool = False
@@ -73,7 +72,7 @@ QUANTITIES = {
     "accuracy": (
         Quantity(
             "time to the target accuracy",
-            lambda policy, plan: [t for t in policy.times_to_accuracy_s(plan.run.target_accuracy) if t is not None],
+            lambda policy, plan: policy.times_to_accuracy_s(plan.run.target_accuracy),
             is_time=True,
         ),
     ),
@@ -140,17 +139,29 @@ def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for policy in dict.fromkeys(name for row in rows for name in row["policies"]):
         parts = [row["policies"][policy]["quantities"] for row in rows if policy in row["policies"]]
-        shown = {
-            title: _numbers([part[title]["mean"] for part in parts if part[title]["mean"] is not None], "seeds")
-            for title in parts[0]
-        }
+        shown = {title: _numbers([part[title]["mean"] for part in parts], "seeds") for title in parts[0]}
         found[policy] = {**next(iter(shown.values())), "quantities": shown}
     return found
 
 
-def _numbers(found: list[float], counted: str = "repetitions") -> dict[str, Any]:
-    """The mean of some values, its interval, and how many there are. Args: counted: what they are."""
-    return {"mean": fmean(found) if found else None, "ci95": stats.interval95(found), counted: len(found)}
+def _numbers(found: Sequence[float | None], counted: str = "repetitions") -> dict[str, Any]:
+    """The mean and its interval, None unless all values are there; how many are; and of how many. Args: counted: what."""
+    known = [value for value in found if value is not None]
+    interval = stats.interval95(known) if len(known) == len(found) else None
+    return {"mean": stats.mean_of_all(found), "ci95": interval, counted: len(known), "of": len(found)}
+
+
+def missing(numbers: dict[str, Any]) -> list[str]:
+    """A sentence for each mean of the sweep's quantity that is missing, and why."""
+    rows = [(f"{numbers['key']} = {label(point['value'], numbers['key'])}", point["policies"], "repetitions")
+            for point in numbers["points"]]  # fmt: skip
+    rows += [("all", numbers["all"], "seeds")] if "all" in numbers else []
+    return [
+        f"–: {where}, {policy_name(policy)}: {numbers['quantity']}: {reached(each[counted], each['of'], counted)}."
+        for where, policies, counted in rows
+        for policy, each in policies.items()
+        if each["of"] > each[counted]
+    ]
 
 
 def write(plan: Plan, numbers: dict[str, Any], folder: Path) -> Path:
@@ -177,6 +188,7 @@ def figure(plan: Plan, numbers: dict[str, Any], look: Style = SCREEN) -> "Figure
 
     first = quantities[0].title
     title = f"{first[0].upper()}{first[1:]} over {name_of(plan.sweep.key)}: {settings(plan)}"
+    title += "; no point where not all reached it" if missing(numbers) else ""
     return style.drawn(draw_on, lambda: title, look, panels=len(quantities))
 
 

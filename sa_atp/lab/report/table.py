@@ -15,7 +15,7 @@ from sa_atp.lab.policies import find, names
 from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.comparing import Comparison
 from sa_atp.lab.report.summary import summarise
-from sa_atp.lab.report.text import NBSP, accuracy, digits, duration, factor, half, number, percent, policy_name
+from sa_atp.lab.report.text import NBSP, accuracy, digits, duration, factor, half, number, percent, policy_name, reached
 from sa_atp.lab.runs.records import RunResult
 
 LABEL_WIDTH, COLUMN_WIDTH = 27, 12
@@ -182,13 +182,18 @@ def _of_momentum(result: RunResult) -> list[str]:
 
 
 def of_few_values(summary: dict[str, Any]) -> list[str]:
-    """A note on percentiles that are missing for lack of values."""
+    """Notes on percentiles that are missing for lack of values, and on times to an accuracy that not all reached."""
     counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
     missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
-    if not missing:
-        return []
     need = join([f"{name} needs {number(stats.values_for(int(name[1:])))} steps" for name in missing])
-    return [f"–: {need}, and only {number(min(counts))} counted."]
+    found = [f"–: {need}, and only {number(min(counts))} counted."] if missing else []
+    late = stats.grouped(
+        (reached(each["repetitions_that_reached_accuracy"], each["repetitions"]), policy_name(policy))
+        for policy, each in summary["policies"].items()
+        if each["final_accuracy"] is not None and each["time_to_accuracy_s"] is None
+    )
+    goal = percent(summary["target_accuracy"])
+    return [*found, *(f"–: {goal} accuracy was {how} with {join(whose)}." for how, whose in late.items())]
 
 
 def _overview(summary: dict[str, Any], baseline: str | None) -> Table:

@@ -103,6 +103,11 @@ def slower(slowdown: float, significant: int = 3) -> str:
     return f"{_short(slowdown, significant)}× slower"
 
 
+def reached(count: int, of: int, what: str = "repetitions") -> str:
+    """How many repetitions, of so many, reached something that not all did: reached in 3 of 4 repetitions, not reached."""
+    return f"reached in {count} of {of} {what}" if count else "not reached"
+
+
 def plural(count: int, noun: str) -> str:
     return f"{number(count)}{NBSP}{noun}{'' if count == 1 else 's'}"
 

@@ -9,8 +9,10 @@ from rich.console import Console
 
 from sa_atp.cli.parts import sweep as _sweep
 from sa_atp.lab.plans.plan import FIGURES, JobPlan, Plan, RunPlan, StragglerPlan, SweepPlan, TopologyPlan
-from sa_atp.lab.report import stats, sweep
-from sa_atp.lab.runs.records import PolicyRun, RunResult
+from sa_atp.lab.report import stats, sweep, table
+from sa_atp.lab.report.drawing import training
+from sa_atp.lab.report.summary import summarise
+from sa_atp.lab.runs.records import Evaluation, PolicyRun, RunResult
 
 from . import synthetic
 from .cases import iteration
@@ -63,7 +65,7 @@ def test_sweeps_over_seeds_have_a_mean(tmp_path: Path) -> None:
         assert tuple(numbers["ci95"]) == stats.interval95(means)
         assert numbers["ci95"][0] < numbers["mean"] < numbers["ci95"][1]
         assert numbers["seeds"] == 3
-        assert numbers["quantities"]["mean iteration time"] == {k: numbers[k] for k in ("mean", "ci95", "seeds")}
+        assert numbers["quantities"]["mean iteration time"] == {k: numbers[k] for k in ("mean", "ci95", "seeds", "of")}
     printed = io.StringIO()
     _sweep.print_numbers(plan, found, tmp_path, Console(file=printed, width=80))
     (line,) = (line for line in printed.getvalue().splitlines() if line.startswith("all"))
@@ -116,6 +118,27 @@ def test_labels_of_values_do_not_overlap() -> None:
     assert [text.replace("\u00a0", " ") for text in labels] == ["0 %", "0.1 %", "1 %", "3 %"]
     assert sweep._places(((), (3,), (2, 3)), "straggler.workers")[1] == ["none", "3", "2, 3"]
     assert sweep._places(((1.0, 2.0),), "straggler.slowdown_range")[1] == ["1 to 2"]
+
+
+def test_a_mean_over_some_repetitions_is_not_given(tmp_path: Path) -> None:
+    """The times of those that did not reach the accuracy would be the longest."""
+    runs = [PolicyRun("atp", repetition) for repetition in range(4)]
+    for run in runs:
+        run.evaluations = [Evaluation(0, 2.0 + run.repetition, loss=1.0, accuracy=0.9 if run.repetition else 0.1)]
+    sweeps = SweepPlan(key="straggler.slowdown", values=(4,), figure="accuracy")
+    plan = Plan(run=RunPlan(steps=1, repetitions=4, policies=("atp",)), sweep=sweeps)
+    result = RunResult(plan, "plan.toml", "sim", "embedded", {}, runs)
+    found = sweep.table(plan, [(4, result)])
+    atp = found["points"][0]["policies"]["atp"]
+    assert (atp["mean"], atp["ci95"], atp["repetitions"], atp["of"]) == (None, None, 3, 4)
+    printed = io.StringIO()
+    _sweep.print_numbers(plan, found, tmp_path, Console(file=printed, width=120))
+    said = "straggler.slowdown = 4, ATP: time to the target accuracy: reached in 3 of 4 repetitions."
+    assert f"–: {said}" in printed.getvalue()
+    title = training.accuracy_title(result).replace("\u00a0", " ")
+    assert title == "Time to 90 % accuracy: ATP reached in 3 of 4 repetitions"
+    notes = [line.replace("\u00a0", " ") for line in table.of_few_values(summarise(result))]
+    assert notes == ["–: 90 % accuracy was reached in 3 of 4 repetitions with ATP."]
 
 
 def test_loopback_has_no_rate_in_the_title() -> None:
