@@ -7,7 +7,6 @@ import dataclasses
 import json
 import re
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -247,9 +246,12 @@ def _check_together(plan: Plan, where: str) -> None:
             raise UserError(f"{where}: straggler.among names {worker}, but topology.workers = {workers} counts from 0")
     if not plan.run.policies:
         raise UserError(f"{where}: run.policies is empty: expected at least one of {', '.join(policies.names())}")
-    for policy, times in Counter(plan.run.policies).items():
-        if times > 1:
-            raise UserError(f"{where}: run.policies names {policy!r} {'twice' if times == 2 else f'{times} times'}")
+    for key, values in (
+        ("run.policies", plan.run.policies), ("straggler.workers", plan.straggler.workers),
+        ("straggler.among", plan.straggler.among), ("sweep.values", plan.sweep.values),
+    ):  # fmt: skip
+        if again := [value for number, value in enumerate(values) if value in values[:number]]:
+            raise UserError(f"{where}: {key} names {again[0]!r} more than once: expected each once")
     for name in ("slowdown_range", "pause_range", "spell_s", "calm_s"):
         low_high = getattr(plan.straggler, name)
         if len(low_high) != 2 or low_high[0] > low_high[1]:

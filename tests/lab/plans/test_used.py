@@ -154,7 +154,13 @@ def test_a_run_says_why_it_goes_to_flows() -> None:
         assert prepare("demo", chosen, backend="sim").remarks() == []
 
 
-def test_a_policy_is_named_once() -> None:
-    for names, times in ((["ssp", "atp", "ssp"], "twice"), (["ssp"] * 3, "3 times")):
-        with pytest.raises(UserError, match=f"run.policies names 'ssp' {times}"):
-            experiment.load_plan("demo", {"run.policies": names})
+@pytest.mark.parametrize(
+    ("key", "values", "which"),
+    [
+        ("run.policies", ["ssp", "atp", "ssp"], "'ssp'"), ("straggler.workers", [3, 3], "3"),
+        ("straggler.among", [1, 2, 1], "1"), ("sweep.values", [1, 2, 1.0], "1.0"), ("sweep.values", [[1], [1]], r"\[1]"),
+    ],
+)  # fmt: skip
+def test_a_policy_a_worker_or_a_point_is_named_once(key: str, values: list[Any], which: str) -> None:
+    with pytest.raises(UserError, match=f"{key} names {which} more than once: expected each once"):
+        experiment.load_plan("demo", {"sweep.key": "straggler.slowdown", "sweep.values": [1], key: values})
