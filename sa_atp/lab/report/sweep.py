@@ -253,17 +253,23 @@ def name_of(key: str) -> str:
 
 
 def settings(plan: Plan) -> str:
-    """The settings common to all points."""
-    topology, repetitions = plan.topology, plan.run.repetitions
-    jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and plan.sweep.key != "job.jobs" else ""
-    each = " in each job" if plan.sweep.key == "job.jobs" else ""
-    who = f"{jobs}{plural(topology.workers, 'worker')}{each}, " if plan.sweep.key != "topology.workers" else ""
-    has_links = plan.run.backend != "local" and topology.link_mbps < 10_000
-    links = f"{topology.link_mbps:g} Mbit/s links, " if has_links else ""
-    again = f", {repetitions} repetitions with 95 % intervals of the mean" if repetitions > 1 else ""
-    if plan.sweep.key == SEEDS:
-        again += "; dotted: mean over seeds, with its 95 % interval"
-    return f"{who}{topology.kind} topology, {links}{plan.job.model}, {plural(plan.run.steps, 'step')}{again}"
+    """The settings common to all points: those that the key of the sweep does not change."""
+    topology, repetitions, key = plan.topology, plan.run.repetitions, plan.sweep.key
+    jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and key != "job.jobs" else ""
+    each = " in each job" if key == "job.jobs" else ""
+    has_links = plan.run.backend != "local" and topology.link_mbps < 10_000 and not topology.worker_mbps
+    facts = {  # each with the keys that it follows from
+        f"{jobs}{plural(topology.workers, 'worker')}{each}": ("topology.workers",),
+        f"{topology.kind} topology": ("topology.kind", "topology.file"),
+        f"{topology.link_mbps:g} Mbit/s links" * has_links: (
+            "topology.link_mbps", "topology.worker_mbps", "topology.kind", "topology.file", "run.backend",
+        ),
+        plan.job.model: ("job.model",),
+        plural(plan.run.steps, "step"): ("run.steps",),
+        f"{repetitions} repetitions with 95 % intervals of the mean" * (repetitions > 1): ("run.repetitions",),
+    }  # fmt: skip
+    seeds = "; dotted: mean over seeds, with its 95 % interval" if key == SEEDS else ""
+    return f"{', '.join(fact for fact, keys in facts.items() if fact and key not in keys)}{seeds}"
 
 
 def _places(values: Sequence[Any], key: str) -> tuple[list[float], list[str], bool]:

@@ -145,6 +145,26 @@ def test_loopback_has_no_rate_in_the_title() -> None:
     topology = TopologyPlan(link_mbps=20.0)
     assert "20 Mbit/s links" in sweep.settings(Plan(run=RunPlan(backend="sim"), topology=topology))
     assert "Mbit/s" not in sweep.settings(Plan(run=RunPlan(backend="local"), topology=topology))
+    of_each = TopologyPlan(link_mbps=20.0, worker_mbps=(10.0, 20.0, 20.0, 20.0))
+    assert "Mbit/s" not in sweep.settings(Plan(run=RunPlan(backend="sim"), topology=of_each))
+
+
+@pytest.mark.parametrize(
+    ("key", "part"),
+    [
+        ("run.steps", "40 steps"), ("run.repetitions", "3 repetitions"), ("topology.kind", "star"),
+        ("topology.workers", "4 workers"), ("topology.link_mbps", "20 Mbit/s"), ("topology.worker_mbps", "20 Mbit/s"),
+        ("job.model", "digits-cnn"), ("job.jobs", "two jobs"),
+    ],
+)  # fmt: skip
+def test_a_title_does_not_say_what_the_sweep_changes(key: str, part: str) -> None:
+    def said(key: str) -> str:
+        run, topology = RunPlan(backend="sim", repetitions=3), TopologyPlan(link_mbps=20.0)
+        plan = Plan(run=run, topology=topology, job=JobPlan(jobs=2), sweep=SweepPlan(key=key, values=(1,)))
+        return sweep.settings(plan).replace("\u00a0", " ")
+
+    assert part in said("straggler.slowdown")
+    assert part not in said(key)
 
 
 def test_an_interrupted_sweep_can_be_drawn(tmp_path: Path) -> None:
