@@ -254,7 +254,6 @@ def test_a_message_about_a_list_suggests_valid_syntax() -> None:
         plan_files.parse("", "plan.toml", [override])
     plan_files.parse("", "plan.toml", ["ssp.bound=1", 'run.policies=["ssp"]'])  # in whatever order
     plan_files.parse("[sync-opt]\nbackups = 3\n", "plan.toml", ["topology.workers=2", "straggler.workers=[]"])  # unused
-    plan_files.parse("", "plan.toml", ["ssp.bound=1", "sweep.key=run.policies", 'sweep.values=[["atp"], ["ssp"]]'])
 
 
 def test_grpc_says_nothing_itself() -> None:

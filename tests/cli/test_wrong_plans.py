@@ -119,6 +119,8 @@ NO_BMV2 = "cannot do switch.program = 'bmv2': use --switch embedded, or --backen
         ("sim", ["ssp.bound=1"], """has no effect: [ssp] is for ssp, and run.policies = ["atp", "sa-atp"]"""),
         ("sim", ["boa.least=2"],
          """has no effect: [boa] is for boa and sa-atp+boa, and run.policies = ["atp", "sa-atp"]"""),
+        ("sim", ["sweep.key=run.policies", 'sweep.values=[["atp"], ["boa"]]'],
+         "demo.toml: sweep.key = 'run.policies': list all policies in run.policies: each point runs them all"),
         ("sim", ["run.policies=[atp,boa]"], """the shell: --set 'run.policies=["atp", "boa"]'"""),
         ("sim", ["straggler.workers=[1,a]"], """the shell: --set 'straggler.workers=[1, "a"]'"""),
         ("sim", ["job.speeds=[.5,1]"], """the shell: --set 'run.policies=["atp", "sa-atp"]'"""),

@@ -242,9 +242,7 @@ def _one_key(values: Any) -> tuple[str, list[Any]]:
 
 def _can_share(plan: Plan) -> bool:
     """Whether the plan's runs can be run in parallel: in virtual time, and with policies that other processes have."""
-    names = [plan.run.policies] if plan.sweep.key != "run.policies" else plan.sweep.values
-    known = [name for each in names if isinstance(each, list | tuple) for name in each]
-    return plan.run.backend == "sim" and not known_policies.only_here(known)
+    return plan.run.backend == "sim" and not known_policies.only_here(plan.run.policies)
 
 
 def _processors() -> int:

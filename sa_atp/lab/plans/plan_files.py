@@ -192,10 +192,8 @@ def _check_it_counts(plan: Plan, override: _Override) -> None:
     if table not in policies.settings():
         return
     run = list(plan.run.policies)
-    if plan.sweep.key == "run.policies":
-        run += [name for value in plan.sweep.values if isinstance(value, list) for name in value]
     of = [name for name in policies.names() if table in policies.tables_of((name,))]
-    if not set(of) & {name for name in run if isinstance(name, str)}:
+    if not set(of) & set(run):
         raise UserError(
             f"{override.said}: has no effect: [{table}] is for {join(of)}, and run.policies = {json.dumps(run)}"
         )
@@ -233,6 +231,10 @@ def _check_together(plan: Plan, where: str) -> None:
     if end and end <= first:
         raise UserError(
             f"{where}: straggler.until_step = {end}: expected more than from_step = {first}, or 0 for no end"
+        )
+    if plan.sweep.key == "run.policies":
+        raise UserError(
+            f"{where}: sweep.key = 'run.policies': list all policies in run.policies: each point runs them all"
         )
     if bool(plan.sweep.key) != bool(plan.sweep.values):
         raise UserError(f"{where}: sweep.key and sweep.values belong together")
