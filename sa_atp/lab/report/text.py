@@ -134,15 +134,18 @@ def situation(result: RunResult) -> str:
     """The stragglers of a run, from its plan: "with one worker 4× slower"."""
     plan = result.plan
     steps = range(plan.run.steps)
-    with_stragglers = list(filter(straggler_pattern(plan).is_on, steps))
-    slow_devices = [1 / speed for speed in plan.job.speeds if speed < 1]
+    pattern = straggler_pattern(plan)
+    with_stragglers = list(filter(pattern.is_on, steps))
+    is_always = len(with_stragglers) == len(steps)
+    stragglers = plan.straggler.workers if is_always and pattern.kind == "constant" else ()
+    slow_devices = [1 / speed for worker, speed in enumerate(plan.job.speeds) if speed < 1 and worker not in stragglers]
     found = []
     if links := slow_links(result):
         found.append(f"{_counted(len(links), 'link')} {slower_by(links.values())}")
     if slow_devices:
         found.append(f"{_counted(len(slow_devices), 'worker')} {slower_by(slow_devices)}")
     has_stragglers = with_stragglers and (_has_paused(result) or "pause" not in plan.straggler.pattern)
-    if has_stragglers and (said := _stragglers(plan.straggler)):
+    if has_stragglers and (said := _stragglers(plan.straggler, plan.job.speeds)):
         found.append(f"{said}{_when(with_stragglers, steps)}")
     return f"with {join(found)}" if found else "with no straggler"
 
@@ -152,19 +155,22 @@ def _has_paused(result: RunResult) -> bool:
     return any(each.kind == "pause" for run in result.runs for each in run.intervals)
 
 
-def _stragglers(straggler: StragglerPlan) -> str:
-    """The stragglers of the steps that have some; "": none."""
+def _stragglers(straggler: StragglerPlan, speeds: Sequence[float]) -> str:
+    """The stragglers of the steps that have some; "": none. Args: speeds: of the workers' devices; empty: all have 1."""
     count, pattern = len(straggler.workers), "congestion" if straggler.by == "congestion" else straggler.pattern
     if pattern in ("pause", "contention") and not count:
         return ""
-    if pattern in ("constant", "congestion") and not (count and straggler.slowdown > 1):
+    if pattern == "constant":  # a device that is slow as well is slower by both
+        factors = [straggler.slowdown / (speeds[worker] if speeds else 1.0) for worker in straggler.workers]
+        slow = [factor for factor in factors if factor > 1]
+        return f"{_counted(len(slow), 'worker')} {slower_by(slow)}" if slow else ""
+    if pattern == "congestion" and not (count and straggler.slowdown > 1):
         return ""
     among = _counted(len(straggler.among), "worker") if straggler.among else "all workers"
     low, high = (_short(length, 3) for length in straggler.pause_range)
     points = f", {straggler.points} times each" if straggler.points > 1 else ""
     left = f"p99 {slower(straggler.tail)}" if straggler.tail > 1 else f"{percent(straggler.share)} left"
     said = {
-        "constant": f"{_counted(count, 'worker')} {slower(straggler.slowdown)}",
         "congestion": f"{_counted(count, 'congested link')}, {slower(straggler.slowdown)}",
         "random": f"one worker in each step {slower_by(straggler.slowdown_range)}, not always the same one",
         "tail": f"{among} slower at times, p99 {slower(straggler.tail)}",

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,6 +109,21 @@ def test_situations_of_slow_links_and_devices() -> None:
     plan = Plan(job=JobPlan(speeds=(1.0, 0.5, 0.25, 1.0)), straggler=StragglerPlan(workers=(0,)))
     found = text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}))
     assert found == "with two workers 2× to 4× slower and one worker 4× slower"
+
+
+def test_a_slow_device_of_a_straggler_is_slower_by_both() -> None:
+    def said(*speeds: float, **fields: Any) -> str:
+        plan = Plan(run=RunPlan(steps=8), job=JobPlan(speeds=speeds), straggler=StragglerPlan(**fields))
+        return text.situation(RunResult(plan, "plan.toml", "sim", "embedded", {}))
+
+    assert said(1.0, 1.0, 1.0, 0.5) == "with one worker 8× slower"
+    assert said(1.0, 1.0, 0.5, 0.5) == "with one worker 2× slower and one worker 8× slower"
+    assert said(1.0, 1.0, 1.0, 2.0, workers=(2, 3)) == "with two workers 2× to 4× slower"
+    assert said(1.0, 1.0, 1.0, 4.0) == "with no straggler"
+    later = said(1.0, 1.0, 1.0, 0.5, from_step=5)
+    assert later == "with one worker 2× slower and one worker 8× slower from step 5 on"
+    congested = said(1.0, 1.0, 1.0, 0.5, by="congestion")
+    assert congested == "with one worker 2× slower and one congested link, 4× slower"
 
 
 def test_titles_say_what_is_in_the_data() -> None:
