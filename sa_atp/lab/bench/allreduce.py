@@ -297,7 +297,8 @@ def _print(found: dict[str, Any]) -> None:
     )
     terminal.print_table(console, table)
     for name, each in found["cpu_s_per_gbyte_by_process"].items():
-        console.print(f"CPU of {name}: {each['own_s']:.2f} s in its own code, {each['kernel_s']:.2f} s in the kernel")
+        console.print(f"CPU of {name}, per GB and worker: "
+                      f"{each['own_s']:.2f} s in its own code, {each['kernel_s']:.2f} s in the kernel")  # fmt: skip
     if found["limit_mbps"] is not None:
         console.print(
             f"{found['fraction_of_limit']:.1%} of what the links can carry ({found['limit_mbps']:.1f} Mbit/s)"

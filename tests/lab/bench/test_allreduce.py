@@ -2,11 +2,12 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sa_atp.cli import main
-from sa_atp.lab.bench import allreduce_sizes
+from sa_atp.lab.bench import allreduce, allreduce_sizes
 
 
 def test_all_reduce_of_the_requested_size(capfd: pytest.CaptureFixture[str]) -> None:
@@ -23,6 +24,19 @@ def test_all_reduce_of_the_requested_size(capfd: pytest.CaptureFixture[str]) -> 
     )
     assert found["memory"]["arrays_mb"] == 0.3
     assert found["peer"] is None
+
+
+def test_cpu_times_have_their_unit(capfd: pytest.CaptureFixture[str]) -> None:
+    found: dict[str, Any] = dict.fromkeys(("peer", "limit_mbps", "ratio_to_peer"))
+    found |= dict.fromkeys(
+        ("goodput_mbps", "cpu_s_per_gbyte", "bytes", "workers", "lanes", "iterations", "sums_wrong"), 1
+    )
+    found |= {"switch": "embedded", "shares_memory": False}
+    found["cpu_s_per_gbyte_by_process"] = {"workers": {"own_s": 1.5, "kernel_s": 0.25}}
+    found["memory"] = dict.fromkeys(("peak_mb", "arrays_mb", "transport_mb", "before_mb"), 1)
+    allreduce._print(found)
+    said = "CPU of workers, per GB and worker: 1.50 s in its own code, 0.25 s in the kernel"
+    assert said in capfd.readouterr().out
 
 
 def test_sizes_side_by_side(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
