@@ -79,6 +79,11 @@ class RunPlan:
     target_accuracy: float = setting(0.9, between=(0.0, 1.0), used_with=_TRAINED)
     """Time to accuracy is the time until the held-out accuracy first reaches this."""
 
+    @property
+    def counted(self) -> range:
+        """The steps that means and percentiles have: those after the warm-up, or all where there are no more."""
+        return range(self.warm_up, self.steps) or range(self.steps)
+
     def turns(self) -> Iterator[tuple[int, str]]:
         """The order of runs: (repetition, policy).
 

@@ -42,7 +42,7 @@ def check_axis(plan: Plan, key: str, where: str) -> None:
 
 
 def remarks(plan: Plan, overridden: Collection[str], varied: Collection[str] = ()) -> list[str]:
-    """A sentence for each key that was said, and has no effect; and one where stragglers would begin after the last step.
+    """A sentence for each key that was said, and has no effect; and one where no step that counts has stragglers.
 
     A key of the plan that another value overrides does not count: it is for the plan as it is written.
 
@@ -55,9 +55,12 @@ def remarks(plan: Plan, overridden: Collection[str], varied: Collection[str] = (
         reasons = why_unused(plan, key, varied)
         if is_said and reasons and (key in overridden or not set(reasons) & set(overridden)):
             found.append(f"{key} has no effect: {'; '.join(reasons.values())}")
-    first, steps = plan.straggler.from_step, plan.run.steps
-    if plan.straggler.pattern != "none" and first >= steps and not {"straggler.from_step", "run.steps"} & set(varied):
-        found.append(f"there is never a straggler: straggler.from_step = {first}, and run.steps = {steps}")
+    first, end, counted = plan.straggler.from_step, plan.straggler.until_step, plan.run.counted
+    is_fixed = not {"straggler.from_step", "straggler.until_step", "run.steps", "run.warm_up"} & set(varied)
+    if plan.straggler.pattern != "none" and is_fixed and (first > counted[-1] or 0 < end <= counted[0]):
+        where = f"straggler.from_step = {first}" if first > counted[-1] else f"straggler.until_step = {end}"
+        count = f"steps {counted[0]} to {counted[-1]} count (run.warm_up, run.steps)"
+        found.append(f"no counted step has a straggler: {where}, and {count}")
     return found
 
 

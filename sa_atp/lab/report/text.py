@@ -130,10 +130,10 @@ def slow_links(result: RunResult) -> dict[int, float]:
     return {worker: max(workers.values()) / rate for worker, rate in workers.items() if rate < max(workers.values())}
 
 
-def situation(result: RunResult) -> str:
-    """The stragglers of a run, from its plan: "with one worker 4× slower"."""
+def situation(result: RunResult, steps: range | None = None) -> str:
+    """The stragglers of a run, from its plan: "with one worker 4× slower". Args: steps: default: those that count."""
     plan = result.plan
-    steps = range(plan.run.steps)
+    steps = steps or plan.run.counted
     pattern = straggler_pattern(plan)
     with_stragglers = list(filter(pattern.is_on, steps))
     is_always = len(with_stragglers) == len(steps)
@@ -144,15 +144,15 @@ def situation(result: RunResult) -> str:
         found.append(f"{_counted(len(links), 'link')} {slower_by(links.values())}")
     if slow_devices:
         found.append(f"{_counted(len(slow_devices), 'worker')} {slower_by(slow_devices)}")
-    has_stragglers = with_stragglers and (_has_paused(result) or "pause" not in plan.straggler.pattern)
+    has_stragglers = with_stragglers and (_has_paused(result, steps) or "pause" not in plan.straggler.pattern)
     if has_stragglers and (said := _stragglers(plan.straggler, plan.job.speeds)):
         found.append(f"{said}{_when(with_stragglers, steps)}")
     return f"with {join(found)}" if found else "with no straggler"
 
 
-def _has_paused(result: RunResult) -> bool:
-    """Whether any worker has paused: short runs may end before one does."""
-    return any(each.kind == "pause" for run in result.runs for each in run.intervals)
+def _has_paused(result: RunResult, steps: range) -> bool:
+    """Whether any worker has paused in these steps: short runs may end before one does."""
+    return any(each.kind == "pause" and each.step in steps for run in result.runs for each in run.intervals)
 
 
 def _stragglers(straggler: StragglerPlan, speeds: Sequence[float]) -> str:

@@ -127,12 +127,18 @@ def test_what_was_said_in_vain_is_named(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().err.count(f"sa-atp: {said}\n") == 1
 
 
-def test_stragglers_after_the_last_step_are_named() -> None:
+def test_stragglers_in_no_counted_step_are_named() -> None:
     late = {"run.steps": 12, "straggler.from_step": 12}
-    said = "there is never a straggler: straggler.from_step = 12, and run.steps = 12"
+    count = "and steps 3 to 11 count (run.warm_up, run.steps)"
+    said = f"no counted step has a straggler: straggler.from_step = 12, {count}"
     assert prepare("demo", late).remarks() == [said]
     assert prepare("demo", late | {"straggler.from_step": 11}).remarks() == []
     assert prepare("demo", late).remarks("run.steps") == []
+    early = {"run.steps": 12, "run.warm_up": 3, "straggler.until_step": 3}
+    said = f"no counted step has a straggler: straggler.until_step = 3, {count}"
+    assert prepare("demo", early).remarks() == [said]
+    assert prepare("demo", early | {"straggler.until_step": 4}).remarks() == []
+    assert prepare("demo", early | {"run.steps": 3}).remarks() == [], "where there are no more, the warm-up counts"
 
 
 def test_a_run_says_why_it_goes_to_flows() -> None:

@@ -90,11 +90,13 @@ def test_anything_can_be_written(value: float) -> None:
         (StragglerPlan(from_step=5, until_step=90), "one worker 4× slower from step 5 on"),
         (StragglerPlan(until_step=90), "one worker 4× slower"),
         (StragglerPlan(from_step=8), "no straggler"),
+        (StragglerPlan(until_step=3), "no straggler"),  # the warm-up
+        (StragglerPlan(from_step=2, until_step=4), "one worker 4× slower in step 3"),
     ],
 )
 def test_situations(straggler: StragglerPlan, expected: str) -> None:
     result = RunResult(Plan(run=RunPlan(steps=8), straggler=straggler), "plan.toml", "sim", "embedded", {})
-    result.runs.append(PolicyRun("atp", 0, intervals=[Interval(0, 2, "pause", 0, 1)]))
+    result.runs.append(PolicyRun("atp", 0, intervals=[Interval(0, 5, "pause", 0, 1)]))
     assert plain(text.situation(result)) == f"with {expected}"
 
 

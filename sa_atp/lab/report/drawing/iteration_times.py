@@ -106,7 +106,7 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
 
 
 def over_steps_title(result: RunResult) -> str:
-    return f"Time of each iteration {situation(result)}"
+    return f"Time of each iteration {situation(result, range(result.plan.run.steps))}"
 
 
 def _names(workers: set[int]) -> str:
