@@ -269,11 +269,13 @@ def milliseconds(seconds: Measurements, which: int) -> float | None:
 
 
 def interval95(values: Sequence[float]) -> tuple[float, float] | None:
-    """Student's 95 % confidence interval of a mean; None for fewer than two values."""
+    """Student's 95 % confidence interval of a mean; None for fewer than two values. A spread by rounding counts as 0."""
     n = len(values)
     if n < 2:
         return None
     mean = fmean(values)
+    if math.isclose(min(values), max(values), rel_tol=1e-9, abs_tol=1e-12):
+        return mean, mean
     half = _t_quantile(n - 1) * math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1) / n)
     return mean - half, mean + half
 

@@ -264,5 +264,14 @@ def test_students_quantiles(freedom: int, quantile: float) -> None:
     assert interval[1] - interval[0] == pytest.approx(2 * half, rel=1e-3)
 
 
+def test_a_spread_by_rounding_is_none() -> None:
+    low, high = stats.interval95([0.1 + 0.2, 0.3, 0.3]) or (0.0, 1.0)
+    assert high - low == 0
+    low, high = stats.interval95([1e-17, -2e-17]) or (0.0, 1.0)  # reductions of equal times
+    assert high - low == 0
+    low, high = stats.interval95([10.0, 10.000001]) or (0.0, 0.0)
+    assert high - low > 1e-6
+
+
 def test_one_value_has_no_interval() -> None:
     assert stats.interval95([1.0]) is None
