@@ -66,8 +66,8 @@ class Result:
 
     @property
     def figures(self) -> Mapping[str, str]:
-        """The figures that a report may have: name and caption."""
-        return {kind.name: kind.caption for kind in figures.FIGURES}
+        """The figures that the run has data for: name and caption."""
+        return {kind.name: kind.caption for kind in figures.FIGURES if kind.has_data(self.records)}
 
     def figure(self, name: str, *, paper: bool = False) -> "Figure":
         """Draws a figure of the report, as a matplotlib figure that can be shown, changed (`figure.axes[0]`), and saved.

@@ -182,6 +182,10 @@ def policies(result: RunResult) -> list[PolicyStats]:
     return [_stats(policy, found, result.plan.run.warm_up) for policy, found in runs.items() if found]
 
 
+def has_steps(result: RunResult) -> bool:
+    return any(each.mean_s is not None for each in policies(result))
+
+
 def baseline(result: RunResult, found: Sequence[PolicyStats]) -> PolicyStats | None:
     """The plan's first policy, if it took a step."""
     wanted = result.plan.run.policies[0] if result.plan.run.policies else None

@@ -84,7 +84,7 @@ def test_a_table_without_pandas(result: experiment.Result, monkeypatch: pytest.M
 
 @pytest.mark.needs("matplotlib")
 def test_figures(result: experiment.Result, tmp_path: Path) -> None:
-    assert list(result.figures) == ["iteration_time", "over_steps", "who_did_what", "timeline", "training", "loss"]
+    assert list(result.figures) == ["iteration_time", "over_steps", "who_did_what", "timeline"]
     assert all(text.endswith(".") for text in result.figures.values())
     shown: Any = result.figure("iteration-time")
     assert shown._repr_png_().startswith(b"\x89PNG")  # what a notebook shows
@@ -101,6 +101,7 @@ def test_a_figure_that_a_run_has_no_data_for(result: experiment.Result) -> None:
     records = dataclasses.replace(result.records, runs=[])
     with pytest.raises(UserError, match="figure 'timeline': no intervals were recorded"):
         experiment.Result(records, result.folder).figure("timeline")
+    assert experiment.Result(records, result.folder).figures == {}
 
 
 def test_a_finished_run_is_loaded(result: experiment.Result, tmp_path: Path) -> None:

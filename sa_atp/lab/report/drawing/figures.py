@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import one_of
-from sa_atp.lab.report import findings
+from sa_atp.lab.report import findings, stats
 from sa_atp.lab.report.drawing import gantt, iteration_times, style, training, workers
 from sa_atp.lab.report.drawing.style import SCREEN, NothingToDrawError, Style
 from sa_atp.lab.runs.records import RunResult
@@ -23,10 +23,14 @@ class FigureKind:
 
     name: str
     draw_on: Callable[[RunResult, "Axes"], float]
-    """Draws on Axes, and returns the height in inches that they want on a screen. Raises: NothingToDrawError."""
+    """Draws on Axes a run that has the data, and returns the height in inches that they want on a screen."""
     title: Callable[[RunResult], str]
     """The quantity, and its number; of a run that has the data."""
     caption: str
+    has_data: Callable[[RunResult], bool]
+    """Whether a run has the data."""
+    lacking: str
+    """What a run without the data lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,8 @@ class Drawn:
 
 def draw(result: RunResult, kind: FigureKind, style_: Style = SCREEN) -> "Figure":
     """One figure of a run, to be shown or saved. Raises: MissingPartError without matplotlib; NothingToDrawError."""
+    if not kind.has_data(result):
+        raise NothingToDrawError(kind.lacking)
 
     def draw_on(axes: "Axes") -> float:
         return kind.draw_on(result, axes)
@@ -81,6 +87,7 @@ def find(name: str) -> FigureKind:
     return known[stem]
 
 
+NO_STEPS = "no iterations were recorded"
 FIGURES: tuple[FigureKind, ...] = (
     FigureKind(
         "iteration_time",
@@ -89,6 +96,8 @@ FIGURES: tuple[FigureKind, ...] = (
         "Mean time of an iteration under each policy, and below it the time of each step. The fluid bound is the time "
         "in which all devices together could do all work, shared perfectly. It leaves links out: with slow or long links "
         "no policy comes near it.",
+        stats.has_steps,
+        NO_STEPS,
     ),
     FigureKind(
         "over_steps",
@@ -97,6 +106,8 @@ FIGURES: tuple[FigureKind, ...] = (
         "Time of each iteration over the number of the step, with the warm-up. Shaded: steps in which a worker's device "
         "was slow or its link congested, or a worker paused. Bands reach from the shortest to the longest of several "
         "repetitions.",
+        stats.has_steps,
+        NO_STEPS,
     ),
     FigureKind(
         "who_did_what",
@@ -104,6 +115,8 @@ FIGURES: tuple[FigureKind, ...] = (
         findings.who_did_what,
         "Where each worker's time goes in an average step, and how many micro-batches it contributes."
         " Unused ones were computed in vain: another worker contributed them first, or the sum was already complete.",
+        workers.has_steps,
+        NO_STEPS,
     ),
     FigureKind(
         "timeline",
@@ -112,6 +125,8 @@ FIGURES: tuple[FigureKind, ...] = (
         "A few consecutive steps of each policy on the same time axis; thin lines are the beginnings of steps. "
         "A worker is in no step while the testbed copies the sum and writes records, before its first step, and after its "
         "last. Where a row is empty, the run is over. timeline.json has all steps, for Perfetto (ui.perfetto.dev).",
+        gantt.has_intervals,
+        "no intervals were recorded",
     ),
     FigureKind(
         "training",
@@ -119,11 +134,15 @@ FIGURES: tuple[FigureKind, ...] = (
         training.accuracy_title,
         "Accuracy on held-out samples over time; dots on the target are where a policy reached it. Each line ends where "
         "its run ends.",
+        training.is_evaluated,
+        "nothing was evaluated on held-out samples",
     ),
     FigureKind(
         "loss",
         training.loss,
         training.loss_title,
         "Loss over time: on held-out samples if they were evaluated, else of training.",
+        training.has_losses,
+        "neither evaluations nor losses were recorded",
     ),
 )

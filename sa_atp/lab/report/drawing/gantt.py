@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from sa_atp.lab.report import stats, text
 from sa_atp.lab.report.drawing import stragglers, style
 from sa_atp.lab.report.drawing.gaps import without_gaps
-from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import duration, policy_name
 from sa_atp.lab.runs.records import PolicyRun, RunResult
@@ -29,13 +28,15 @@ Spans = list[tuple[float, float]]
 """(start, length) in seconds."""
 
 
+def has_intervals(result: RunResult) -> bool:
+    return bool(_runs(result))
+
+
 def timeline(result: RunResult, axes: "Axes") -> float:
     """Draws what each worker does over the same stretch of time, below the name of its policy: its first repetition. Lines
     are where steps of the job begin.
     """
     runs = _runs(result)
-    if not runs:
-        raise NothingToDrawError("no intervals were recorded")
     first, end_s = window(result)
     unit_s = style.time_axis(axes, "x", end_s, f"time since step {first} began")
     axes.grid(visible=False)

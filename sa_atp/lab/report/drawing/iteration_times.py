@@ -7,7 +7,6 @@ import numpy as np
 from sa_atp.basics.words import join
 from sa_atp.lab.report import comparing, stats
 from sa_atp.lab.report.drawing import stragglers, style
-from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import PolicyStats
 from sa_atp.lab.report.text import duration, in_words, policy_name, situation
 from sa_atp.lab.runs.records import RunResult
@@ -26,8 +25,6 @@ def iteration_time(result: RunResult, axes: "Axes") -> float:
     dot, and their median as a line; and the fluid bound.
     """
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
-    if not shown:
-        raise NothingToDrawError("no iterations were recorded")
     base = stats.baseline(result, shown)
     longest_s = max(float(each.pooled_s.max()) for each in shown)
     unit_s = style.time_axis(axes, "x", 1.05 * longest_s, "iteration time: mean, and each step")
@@ -83,8 +80,6 @@ def over_steps(result: RunResult, axes: "Axes") -> float:
     repetitions; and shades the steps in which a worker, or its link, was slow.
     """
     shown = [each for each in stats.policies(result) if each.mean_s is not None]
-    if not shown:
-        raise NothingToDrawError("no iterations were recorded")
     times = [stats.times_by_step(each) for each in shown]
     longest_s = max(float(np.nanmax(rows)) for _, rows in times)
     unit_s = style.time_axis(axes, "y", 1.08 * longest_s, "iteration time")

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import style
-from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.text import duration, percent, policy_name, reached
 from sa_atp.lab.runs.records import PolicyRun, RunResult
 
@@ -15,11 +14,18 @@ HEIGHT_IN = 3.2
 SINCE = "time since the first step began"
 
 
+def is_evaluated(result: RunResult) -> bool:
+    """Whether anything was evaluated on held-out samples."""
+    return any(run.evaluations for run in result.runs)
+
+
+def has_losses(result: RunResult) -> bool:
+    return is_evaluated(result) or any(map(training_loss, result.runs))
+
+
 def accuracy(result: RunResult, axes: "Axes") -> float:
     """Draws accuracy on held-out samples over time, a line for each repetition, the target, and when it was reached."""
     times_s = [each.time_s for run in result.runs for each in run.evaluations]
-    if not times_s:
-        raise NothingToDrawError("nothing was evaluated on held-out samples")
     unit_s = style.time_axis(axes, "x", 1.02 * max(times_s), SINCE)
     target = result.plan.run.target_accuracy
     for n, policy in enumerate(stats.policies(result)):
@@ -51,11 +57,8 @@ def _when(times_s: list[float | None]) -> str:
 
 def loss(result: RunResult, axes: "Axes") -> float:
     """Draws loss on held-out samples over time, a line for each repetition; training loss if nothing was evaluated."""
-    is_held_out = any(run.evaluations for run in result.runs)
-    points_of = _held_out_loss if is_held_out else training_loss
+    points_of = _held_out_loss if is_evaluated(result) else training_loss
     times_s = [time_s for run in result.runs for time_s, _ in points_of(run)]
-    if not times_s:
-        raise NothingToDrawError("neither evaluations nor losses were recorded")
     unit_s = style.time_axis(axes, "x", 1.02 * max(times_s), SINCE)
     for n, policy in enumerate(stats.policies(result)):
         for points in map(points_of, policy.runs):
@@ -67,8 +70,7 @@ def loss(result: RunResult, axes: "Axes") -> float:
 
 
 def loss_title(result: RunResult) -> str:
-    is_held_out = any(run.evaluations for run in result.runs)
-    return "Held-out loss (cross-entropy)" if is_held_out else "Mean training loss of each step"
+    return "Held-out loss (cross-entropy)" if is_evaluated(result) else "Mean training loss of each step"
 
 
 def training_loss(run: PolicyRun) -> list[tuple[float, float]]:

@@ -6,7 +6,6 @@ import numpy as np
 
 from sa_atp.lab.report import stats
 from sa_atp.lab.report.drawing import stragglers, style
-from sa_atp.lab.report.drawing.style import NothingToDrawError
 from sa_atp.lab.report.stats import WorkerShare
 from sa_atp.lab.report.text import digits, policy_name
 from sa_atp.lab.runs.records import RunResult
@@ -16,6 +15,11 @@ if TYPE_CHECKING:
 
 ROW_IN = 0.27
 ROOM_FOR_TEXT = 0.06  # share of the axis that a bar with a number in it has
+
+
+def has_steps(result: RunResult) -> bool:
+    """Whether any worker has a counted step."""
+    return any(any(each.counted) for each in stats.policies(result))
 
 
 def who_did_what(result: RunResult, axes: "Axes") -> float:
@@ -41,8 +45,6 @@ def who_did_what(result: RunResult, axes: "Axes") -> float:
                 slow.add(len(labels))
             note = why.get(worker, "" if worker in found else "no counted step")
             labels.append(f"worker {worker}" + (f" ({note})" if note and not small else ""))
-    if not shares:
-        raise NothingToDrawError("no iterations were recorded")
     rows = list(shares)
     ends = np.zeros(len(rows))
     longest_s = max(sum(worker.seconds.values()) for worker in shares.values())
