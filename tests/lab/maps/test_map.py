@@ -260,6 +260,9 @@ def test_every_kind_of_point_is_drawn(paper: bool, tmp_path: Path) -> None:
     found = synthetic([None, "atp", "sa-atp", "sync-opt"] * 2)
     found["points"][1] |= judged({"atp": [None]}, "accuracy")
     shown: Any = experiment.Map(found, tmp_path).figure(paper=paper)
+    shown.draw_without_rendering()
+    legend = shown.axes[0].get_legend().get_window_extent()
+    assert 0 <= legend.x0 <= legend.x1 <= shown.bbox.width, "the legend is cut off"
     drawn = [patch for patch in shown.axes[0].patches if patch.get_width()]
     assert len(drawn) == 8 + 2  # cells, and hatching where all are equal
     texts = [text.get_text() for text in shown.axes[0].texts]

@@ -9,6 +9,7 @@ import base64
 import contextlib
 import functools
 import io
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from sa_atp.lab.report.text import axis_unit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.legend import Legend
 
 ACTIVITY_COLOURS = {
     "compute": "#0072B2",
@@ -198,8 +200,19 @@ def _add_legend(made: "Figure") -> None:
         legend = first.legend(
             [keys[label] for label in ordered], ordered, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns
         )
-        if legend.get_window_extent().width <= room:
+        if (over := legend.get_window_extent().width - room) <= 0:
             return
+        if columns == 1:
+            _wrap(legend, over)
+
+
+def _wrap(legend: "Legend", over: float) -> None:
+    """Gives several lines to the labels of a legend's column that is too wide by `over` dots."""
+    widths = [text.get_window_extent().width for text in legend.get_texts()]
+    for text, width in zip(legend.get_texts(), widths, strict=True):
+        if width > max(widths) - over:
+            most = int(0.95 * len(text.get_text()) * (max(widths) - over) / width)  # letters have several widths
+            text.set_text(textwrap.fill(text.get_text(), max(most, 1)))
 
 
 # --- on Axes ----------------------------------------------------------------------------------------------------------
