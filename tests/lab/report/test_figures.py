@@ -101,6 +101,17 @@ def test_figures_for_a_paper_fit_into_a_column(name: str, tmp_path: Path) -> Non
             assert -1 <= box.y0 <= box.y1 <= made.bbox.height + 1, f"{kind.name} is cut off"
 
 
+@pytest.mark.parametrize("workers", [4, 8, 12, 16])
+def test_numbers_of_steps_are_not_on_bars(workers: int) -> None:
+    made = figures.draw(synthetic.result(workers=workers, steps=8), figures.find("timeline"), PAPER)
+    made.draw_without_rendering()
+    (axes,) = made.axes
+    last_bar = axes.transData.transform((0, workers + 0.3))[1]  # of the first policy
+    tops = [text.get_window_extent().y1 for text in axes.texts]
+    assert min(tops) < last_bar
+    assert not any(last_bar < top < axes.bbox.y0 + 0.9 * axes.bbox.height for top in tops)
+
+
 def test_a_figure_without_room_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"a figure of 2 x 1.5 inches has no room for its content"):
         figures.write(CASES["ten policies"](), tmp_path, [figures.find("who_did_what")], SMALL, "png")

@@ -21,6 +21,7 @@ MOST_STEPS = 12  # of the fastest policy: more would be too small to see
 APART = 0.06  # share of the axis between two numbers of steps
 GAPS_FROM = 0.004  # share of the axis: of longer work thin gaps separate micro-batches
 
+ROWS_OF_A_NUMBER = 6  # in a column of a paper so many rows of bars are as high as the number of a step needs
 CANCELLED = "work cancelled"
 COLOURS = {**style.ACTIVITY_COLOURS, CANCELLED: style.ACTIVITY_COLOURS["help"], "straggler": style.SLOW_COLOUR}
 
@@ -46,6 +47,8 @@ def timeline(result: RunResult, axes: "Axes") -> float:
     bars: dict[str, dict[int, Spans]] = defaultdict(lambda: defaultdict(list))  # by label of the legend, and row
     for policy, run in runs:
         why = {} if small else stragglers.notes(result, policy.workers())
+        if small and labels:  # room for the numbers of steps, of which the first policy has enough above the Axes
+            labels += [""] * (len({i.worker for i in run.intervals}) // ROWS_OF_A_NUMBER)
         heading = len(labels)
         bold.add(heading)
         labels.append(policy_name(run.policy))
