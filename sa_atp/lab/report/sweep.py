@@ -160,7 +160,7 @@ def missing(numbers: dict[str, Any]) -> list[str]:
         f"–: {where}, {policy_name(policy)}: {numbers['quantity']}: {reached(each[counted], each['of'], counted)}."
         for where, policies, counted in rows
         for policy, each in policies.items()
-        if each["of"] > each[counted]
+        if "of" in each and each["of"] > each[counted]  # sweeps of earlier versions do not say of how many
     ]
 
 
