@@ -90,7 +90,8 @@ def test_only_neighbours_of_one_flow_and_size_are_joined() -> None:
 
 ALONE = {
     "may be fragmented": (20, 0), "fragment": (20, 0x20), "later fragment": (21, 1), "TCP": (23, 6), "checksum": (40, 1),
-    "checksum's second byte": (41, 1), "IPv6": (12, 0x86), "another type": (13, 1), "options": (14, 0x46), "padded": (39, 40),
+    "checksum's second byte": (41, 1), "IPv6": (12, 0x86), "another type": (13, 1), "options": (14, 0x46),
+    "padded": (39, 40),
 }  # fmt: skip
 
 
