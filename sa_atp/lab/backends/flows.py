@@ -184,7 +184,7 @@ class _FlowRank(VirtualRank):
             "records": self.records,
             "contributed": self.contributed,
             "sums": self.sums,
-            "stats": dict.fromkeys(("fragments_sent", "retransmitted", "on_behalf"), 0),
+            "stats": dict.fromkeys(("fragments_sent", "retransmitted", "on_behalf", "results"), 0),
             "server": simulation.job.help.counted() if first else None,
             "evaluations": evaluate(simulation.model, simulation.snapshots) if first and simulation.model else [],
         }

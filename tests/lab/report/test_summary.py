@@ -84,7 +84,7 @@ def test_evaluations_have_the_time_of_the_jobs_step() -> None:
     workers: list[dict[str, Any]] = [
         {"rank": rank, "contributed": [], "sums": [], "server": None,
          "evaluations": [(step, 1.0 - step / 4, step / 2) for step in range(2)] if rank == 0 else [],
-         "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0},
+         "stats": {"fragments_sent": 0, "retransmitted": 0, "on_behalf": 0, "results": 0},
          "records": [
              {"step": step, "start_us": 1_000_000, "end_us": ends_us[rank][step], "activities": [], "loss": None,
               "slowdown": 1.0, "pieces": [], "dropped": 0, "is_finished": True}
