@@ -182,9 +182,10 @@ class JobPlan:
     """The same for each worker's device, by rank; default: parallel_gain."""
     bits: int = setting(32, one_of=(32, 16))
     """Bits of a gradient's value in packets. 16: two values travel in a lane, rounded at random by the seed
-    (docs/policies.md, Gradients in half the bytes). Not for policies without the switch or with seats, nor on flows."""
+    (docs/policies.md, Gradients in half the bytes). Not for policies that do not sum in the switch,
+    for those with seats, or on flows."""
     error_feedback: bool = setting(True, used_with={"job.bits": (16,)})
-    """Whether, without help, a worker adds what rounding took from its gradient to its next one."""
+    """Whether a worker adds what rounding took from its gradient to its next gradient. Only without help."""
     jobs: int = setting(1, between=(1, 8), only_on=_MININET)
     """Number of such jobs that run concurrently on the same switches, each with its own workers."""
     device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})
@@ -226,7 +227,7 @@ class StragglerPlan:
         used_with={"straggler.pattern": ("constant",)},
     )
     """The cause of slowness. device: emulated devices. cpu-quota: hosts with 1/slowdown of the CPU time. hog: other
-    processes that take the rest of it. congestion: other traffic that takes the rest of the links up
+    processes that take the rest of it. congestion: other traffic that takes the rest of their uplinks
     (not on flows, see sim.network)."""
     from_step: int = setting(0, between=(0, 100_000), used_with=_STRAGGLING)
     """First step in which there are stragglers; before it all workers have their normal speed. Steps are counted from 0."""

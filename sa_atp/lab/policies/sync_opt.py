@@ -25,7 +25,7 @@ class SyncOptSettings:
     """[sync-opt]"""
 
     backups: int = setting(1, between=(0, 63))
-    """b of the N + b workers: number of gradients that a step does not wait for. Fewer than N."""
+    """How many workers a step does not wait for: b of N + b. Fewer than N."""
 
 
 class BackupStepper:
