@@ -42,7 +42,7 @@ class Checkout:
         self.venv = root / ".venv"
         one_core = root / "one core"
         self.path = f"{one_core}{os.pathsep}{os.environ['PATH']}"
-        one_core.mkdir()  # where tests run one by one: to start processes for several takes longer than they do
+        one_core.mkdir()  # on one core, tests run one by one: the processes for several take longer to start than they run
         (one_core / "nproc").write_text("#!/bin/sh\necho 1\n")
         (one_core / "nproc").chmod(0o755)
         for part in ("scripts", ".ci"):

@@ -66,7 +66,7 @@ class Result:
 
     @property
     def figures(self) -> Mapping[str, str]:
-        """The figures that the run has data for: name and caption."""
+        """Captions, by name, of the figures for which the run has data."""
         return {kind.name: kind.caption for kind in figures.FIGURES if kind.has_data(self.records)}
 
     def figure(self, name: str, *, paper: bool = False) -> "Figure":

@@ -81,7 +81,7 @@ class RunPlan:
 
     @property
     def counted(self) -> range:
-        """The steps that means and percentiles have: those after the warm-up, or all where there are no more."""
+        """The numbers of the steps in means and percentiles: those after the warm-up, or all if there are none after it."""
         return range(self.warm_up, self.steps) or range(self.steps)
 
     def turns(self) -> Iterator[tuple[int, str]]:
@@ -185,7 +185,7 @@ class JobPlan:
     (docs/policies.md, Gradients in half the bytes). Not for policies that do not sum in the switch,
     for those with seats, or on flows."""
     error_feedback: bool = setting(True, used_with={"job.bits": (16,)})
-    """Whether a worker adds what rounding took from its gradient to its next gradient. Only without help."""
+    """Whether a worker adds what rounding took from a gradient to its next gradient. With help, no worker does."""
     jobs: int = setting(1, between=(1, 8), only_on=_MININET)
     """Number of such jobs that run concurrently on the same switches, each with its own workers."""
     device: str = setting("emulated", one_of=DEVICES, values_only_on={"cpu": _MININET})

@@ -183,6 +183,7 @@ def policies(result: RunResult) -> list[PolicyStats]:
 
 
 def has_steps(result: RunResult) -> bool:
+    """Whether the job took a step, under any policy."""
     return any(each.mean_s is not None for each in policies(result))
 
 

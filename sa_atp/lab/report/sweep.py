@@ -36,7 +36,7 @@ class Quantity:
 
     title: str
     of: Callable[[PolicyStats, Plan], Sequence[float | None]]
-    """Returns a value for each repetition; None: it did not come to one, so that there is no mean."""
+    """Returns the value of each repetition, or None for a repetition without one; then the point has no mean."""
     is_time: bool = False
     highest: float | None = None
     has_bound: bool = False
@@ -145,14 +145,17 @@ def _over_seeds(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _numbers(found: Sequence[float | None], counted: str = "repetitions") -> dict[str, Any]:
-    """The mean and its interval, None unless all values are there; how many are; and of how many. Args: counted: what."""
+    """The mean of values and its interval, both None if a value is missing; how many values are known, and of how many.
+
+    Args: counted: what there is a value for each of.
+    """
     known = [value for value in found if value is not None]
     interval = stats.interval95(known) if len(known) == len(found) else None
     return {"mean": stats.mean_of_all(found), "ci95": interval, counted: len(known), "of": len(found)}
 
 
 def missing(numbers: dict[str, Any]) -> list[str]:
-    """A sentence for each mean of the sweep's quantity that is missing, and why."""
+    """Says of each point without a mean how many of its repetitions have a value."""
     rows = [(f"{numbers['key']} = {label(point['value'], numbers['key'])}", point["policies"], "repetitions")
             for point in numbers["points"]]  # fmt: skip
     rows += [("all", numbers["all"], "seeds")] if "all" in numbers else []
@@ -253,7 +256,7 @@ def name_of(key: str) -> str:
 
 
 def settings(plan: Plan) -> str:
-    """The settings common to all points: those that the key of the sweep does not change."""
+    """Names the settings that all points have in common: none that follows from the key of the sweep."""
     topology, repetitions, key = plan.topology, plan.run.repetitions, plan.sweep.key
     jobs = f"{in_words(plan.job.jobs)} jobs of " if plan.job.jobs > 1 and key != "job.jobs" else ""
     each = " in each job" if key == "job.jobs" else ""

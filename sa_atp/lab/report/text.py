@@ -104,7 +104,7 @@ def slower(slowdown: float, significant: int = 3) -> str:
 
 
 def reached(count: int, of: int, what: str = "repetitions") -> str:
-    """How many repetitions, of so many, reached something that not all did: reached in 3 of 4 repetitions, not reached."""
+    """Says how many repetitions reached a goal, if not all did: "reached in 3 of 4 repetitions", "not reached"."""
     return f"reached in {count} of {of} {what}" if count else "not reached"
 
 

@@ -235,7 +235,9 @@ class Fetch(Message, frozen=True, tag="fetch"):
     first: Seq
     count: Annotated[int, Meta(ge=1, le=MAX_FETCH)]
     complete: bool = False
-    """Whether the switch has said that the first one is complete: other ranks may have it and not have said so yet."""
+    """Whether the switch has answered that the sum of the first fragment is complete. Then other ranks may have the result,
+    although their last signs of life do not say so.
+    """
 
 
 class TakeSeat(Message, frozen=True, tag="seat"):

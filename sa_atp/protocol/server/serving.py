@@ -90,7 +90,7 @@ class Serving:
     def recall(self, job: Job, rank: int, seq: int, count: int = 1, *, complete: bool = False) -> None:
         """Asks ranks that are ahead for results that the server may have missed, on behalf of a rank that waits.
 
-        Args: complete: whether the first result exists, so that any rank may have it, whatever it last said.
+        Args: complete: the sum of the first fragment is known to be complete: every other rank is asked.
         """
         others = [m for m in job.members.values() if m.rank != rank]
         ahead = [m for m in others if complete or (m.oldest is not None and serial_distance(seq, m.oldest) > 0)]

@@ -236,7 +236,7 @@ class _MininetRun:
         self._need([*self.network.services, *self.traffic, *self.loads])
 
     def _start_traffic(self) -> None:
-        """Starts background traffic, once there is a program that forwards it: a peer's comes with its first job."""
+        """Starts background traffic if none runs. The switch must have its program, which a peer's first job brings."""
         plan = self.plan
         if plan.traffic.is_wanted and not self.traffic:
             self.traffic = traffic.stream(

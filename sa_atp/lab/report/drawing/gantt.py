@@ -30,6 +30,7 @@ Spans = list[tuple[float, float]]
 
 
 def has_intervals(result: RunResult) -> bool:
+    """Whether it was recorded what workers did when."""
     return bool(_runs(result))
 
 

@@ -20,6 +20,7 @@ def is_evaluated(result: RunResult) -> bool:
 
 
 def has_losses(result: RunResult) -> bool:
+    """Whether losses were recorded, on held-out samples or in training."""
     return is_evaluated(result) or any(map(training_loss, result.runs))
 
 
