@@ -104,7 +104,7 @@ class Admission:
         if failure is not None:
             return failure
         if job.is_late(asked.incarnation):
-            return Failure(reason="restarted")  # its sender no longer waits for it
+            return Failure(reason="restarted")
         rank = asked.rank
         problem = difference(asked, rank, job.terms, sorted(job.members))
         if problem is not None:
@@ -128,7 +128,10 @@ class Admission:
                     rank, self._settings.switch_address, self._settings.alive_every_us,
                     may_scatter=self._settings.aggregates and self._cannot_scatter(job.world_size) is None,
                 )  # fmt: skip
-                return welcome if fitted(welcome, room) else _too_narrow(asked)
+                if not fitted(welcome, room):
+                    return _too_narrow(asked)
+                member.is_welcomed = True
+                return welcome
         elif member is not None and job.state not in OVER and member.keeps_its_place(address, now_us):
             return Waiting(missing=job.missing, occupied=f"{member.address[0]}:{member.address[1]}")
         elif job.state in (State.RUNNING, State.ADMITTING):

@@ -37,7 +37,7 @@ from sa_atp.protocol.server.sums import SumStore
 
 FAILURES_KEPT = 8  # the newest ones, for ranks that have not heard of them
 GO_ON = ("restarted", "refused")  # after these failures, ranks that still ask to join begin the next epoch
-SPOKEN_KEPT = 8 * MOST_RANKS  # connections of earlier epochs that are remembered
+WELCOMED_KEPT = 8 * MOST_RANKS  # connections of earlier epochs that are remembered
 ALIKE = "every rank must run the same operations, with the same sizes, keys and scales, in the same order"
 REPLIES_KEPT = 64  # for each rank: a repeated request gets the same answer, not another decision
 
@@ -103,6 +103,7 @@ class Member:
     incarnation: int
     heard_us: int
     leaf: HostLeaf | None = None  # on its host, by which it can send
+    is_welcomed: bool = False  # a welcome was sent to it, which it may have by now
     has_spoken: bool = False  # it has sent a request in this epoch, so it has its welcome
     spare_bytes: int = 0  # bytes of its last Join that have not been matched by bytes sent to it
     oldest: int | None = None  # the oldest result that it may still ask for
@@ -162,7 +163,7 @@ class Job:
         self.members: dict[int, Member] = {}
         self.failure: Failure | None = None
         self._failures: dict[int, tuple[Failure, tuple[Member, ...]]] = {}  # epoch: its failure, and its members
-        self._spoken: dict[int, None] = {}  # incarnations that had their welcome in earlier epochs, the oldest first
+        self._welcomed: dict[int, None] = {}  # incarnations that were welcomed to earlier epochs, the oldest first
         self.refusal: str | None = None  # why the switches last refused the job
         self.by_leaf: frozenset[int] = frozenset()  # ranks that send by leaves on their hosts
         self.levels = 1  # switches that aggregate on the way from a rank to the server
@@ -195,9 +196,9 @@ class Job:
         """
         self.epoch = (self.epoch + 1) & 0xFF
         self.state = State.GATHERING
-        self._spoken.update((member.incarnation, None) for member in self.members.values() if member.has_spoken)
-        for incarnation in list(self._spoken)[:-SPOKEN_KEPT]:
-            del self._spoken[incarnation]
+        self._welcomed.update((member.incarnation, None) for member in self.members.values() if member.is_welcomed)
+        for incarnation in list(self._welcomed)[:-WELCOMED_KEPT]:
+            del self._welcomed[incarnation]
         self.members = {}
         self.failure = None
         self.differs = None
@@ -223,11 +224,14 @@ class Job:
             del self._failures[next(iter(self._failures))]
 
     def is_late(self, incarnation: int) -> bool:
-        """Whether a Join is a late duplicate: its sender was in an epoch that is over."""
-        if incarnation in self._spoken:
+        """Whether a Join is one too many: its sender was welcomed to an epoch that is over, and may be in it.
+
+        In the next epoch it would end that for all: it joins with another incarnation when it hears that this one is over.
+        """
+        if incarnation in self._welcomed:
             return True
         is_over = self.state in (State.FAILED, State.ENDED)
-        return is_over and any(m.has_spoken and m.incarnation == incarnation for m in self.members.values())
+        return is_over and any(m.is_welcomed and m.incarnation == incarnation for m in self.members.values())
 
     def missed_failure(self, incarnation: int) -> Failure | None:
         """Returns the newest epoch's failure to a member that has not been welcomed yet; None: it may join the next one."""
