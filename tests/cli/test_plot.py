@@ -4,9 +4,11 @@ import struct
 from pathlib import Path
 
 import pytest
+from helpers.plans import small_plan_file
 from lab.report import synthetic
 from lab.report.cases import CASES
 
+from sa_atp import experiment
 from sa_atp.cli import main
 from sa_atp.lab import report
 from sa_atp.lab.report.drawing.figures import FIGURES
@@ -93,6 +95,34 @@ def test_policies_that_are_not_there(
 
 @pytest.mark.parametrize("size", ["", "x", "7x", "7xx5", "1", "7x1", "nan", "inf", "50"])
 def test_sizes_that_are_none(size: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["plot", str(folder), "--size", size])
+    assert main(["plot", str(folder), "--size", size]) == 2
     assert f"argument --size: {size!r}: expected a width in inches, or WIDTHxHEIGHT" in capsys.readouterr().err
+
+
+def test_the_figure_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Again in its place, or for a paper; other quantities, some policies, and one of which no point has a value."""
+    plan = small_plan_file(tmp_path, run={"policies": ["atp", "sa-atp"], "steps": 2})
+    slow = {"straggler.pattern": "constant", "straggler.workers": [1]}
+    done = experiment.sweep(
+        plan, {"straggler.slowdown": [1, 2]}, slow, out=tmp_path / "out", jobs=1, draw=False, progress=False
+    )
+    folder = str(done.folder)
+    for words, written in (
+        ([], ["sweep.png"]),
+        (["--paper"], ["figures/iteration-time.pdf"]),
+        (["aggregation", "fairness", "--format", "svg"], ["figures/aggregation.svg", "figures/fairness.svg"]),
+        (["iteration_time", "--policies", "sa-atp", "--format", "svg"], ["figures/iteration_time.svg"]),
+    ):
+        assert main(["plot", folder, *words]) == 0
+        assert capsys.readouterr().out.splitlines() == [f"{folder}/{name}" for name in written]
+    assert b"/MediaBox [ 0 0 237.6 172.8 ]" in (done.folder / "figures/iteration-time.pdf").read_bytes()
+    text = (done.folder / "figures/iteration_time.svg").read_text(encoding="utf-8")
+    assert ">SA-ATP</text>" in text
+    assert ">ATP</text>" not in text
+    for words, said in (
+        (["accuracy"], "figure 'accuracy': no point of the sweep has its values"),
+        (["over_steps"], "figure 'over-steps': expected one of 'iteration-time', "),
+        (["--policies", "boa"], "policy 'boa': the run has atp, sa-atp"),
+    ):
+        assert main(["plot", folder, *words]) == 2
+        assert capsys.readouterr().err.startswith(f"sa-atp: {said}")

@@ -191,10 +191,15 @@ def sweep(
 def load(folder: str | Path) -> Result:
     """Loads a finished run from its folder. Raises: UserError: the folder is not that of a run."""
     folder = Path(folder)
-    if (folder / SWEEP).is_file():
+    if is_sweep(folder):
         raise UserError(f"{folder}: the folder of a sweep: experiment.load_sweep reads it")
     records = report.load(folder)
     return Result(records, folder, _wrong(records))
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is that of a sweep."""
+    return (folder / SWEEP).is_file()
 
 
 def load_sweep(folder: str | Path) -> Sweep:

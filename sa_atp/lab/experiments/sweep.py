@@ -1,18 +1,20 @@
 """The result of a sweep, for programs: a mean and its interval for each value and policy, and their figure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import one_of
+from sa_atp.lab import report
 from sa_atp.lab.experiments.frames import frame
 from sa_atp.lab.experiments.result import Result
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import FIGURES, Plan
 from sa_atp.lab.report import sweep
+from sa_atp.lab.report.drawing.style import PAPER, SCREEN, Style
 from sa_atp.lab.report.text import policy_name
 
 if TYPE_CHECKING:
@@ -90,15 +92,28 @@ class Sweep:
         about = {name: " and ".join(quantity.title for quantity in sweep.QUANTITIES[name]) for name in FIGURES}
         return {name: f"{text[0].upper()}{text[1:]} over {sweep.name_of(self.key)}." for name, text in about.items()}
 
-    def figure(self, name: str = "") -> "Figure":
+    def figure(self, name: str = "", *, paper: bool = False) -> "Figure":
         """Draws a figure over the values, as a matplotlib figure.
 
-        Args: name: one of `figures`; default: the sweep's.
+        Args: name: one of `figures`; default: the sweep's; paper: for a column of a paper, as for a Result.
 
-        Raises: UserError: there is no such figure; MissingPartError: without matplotlib.
+        Raises: UserError: there is no such figure, or nothing to draw in it; MissingPartError: without matplotlib.
         """
+        return self.drawn(name, PAPER if paper else SCREEN)
+
+    def drawn(self, name: str, look: Style) -> "Figure":
+        """Draws a figure in any style. Args, Raises: as for `figure`."""
         plan = self._shown(name)
-        return sweep.figure(plan, self._numbers(plan))
+        if all(mean.mean is None for mean in self.means(name)):
+            raise UserError(f"figure {plan.sweep.figure!r}: no point of the sweep has its values")
+        return sweep.figure(plan, self._numbers(plan), look)
+
+    def selected(self, policies: Sequence[str]) -> "Sweep":
+        """The sweep with only some of its policies; the first one is the baseline. Raises: UserError: it lacks one."""
+        points = [
+            (value, Result(report.selected(result.records, policies), result.folder)) for value, result in self.points
+        ]
+        return Sweep(replace(self.plan, run=replace(self.plan.run, policies=tuple(policies))), points, self.folder)
 
     def _shown(self, figure: str) -> Plan:
         """The plan with another figure."""
