@@ -43,7 +43,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     import gc
 
     atexit.register(gc.freeze)  # else Python looks for cycles in all modules at the end: 2 s of a run with PyTorch
-    usage: SystemExit | None = None
+    ended: SystemExit | None = None
     pressed: list[int] = []  # Ctrl-C
     try:
         from sa_atp.basics import terminal
@@ -53,8 +53,8 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             status = _run(arguments)
     except KeyboardInterrupt:
         status = _say("interrupted", EXIT_INTERRUPTED)
-    except SystemExit as end:  # argparse has printed its message
-        status, usage = EXIT_BAD_INPUT, end
+    except SystemExit as end:  # of --help and --version, which have printed it
+        status, ended = 0, end
     except Exception:
         if not pressed:
             raise
@@ -64,8 +64,8 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
     failure = flush_streams()
     if failure is not None and status != EXIT_INTERRUPTED:
         return _cannot_write(failure)
-    if usage is not None:
-        raise usage
+    if ended is not None:
+        raise ended
     return status
 
 

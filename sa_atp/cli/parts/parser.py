@@ -4,8 +4,9 @@ import argparse
 import json
 import shlex
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
+from sa_atp.basics.errors import UserError
 from sa_atp.basics.words import meant
 
 
@@ -14,6 +15,10 @@ class Parser(argparse.ArgumentParser):
 
     def load(self) -> None:
         """Adds arguments that are added when they are needed, such as those of a benchmark. Most parsers have none."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises: UserError: one line, as for all wrong input, where argparse would print its usage first."""
+        raise UserError(f"{message}; see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Raises: ArgumentError: the value is none of the action's choices; with the closest one of them."""

@@ -21,7 +21,7 @@ from sa_atp.lab.experiments.compare import (
 from sa_atp.lab.report import files, findings, html
 from sa_atp.lab.report.drawing import figures, means_of_runs, style
 from sa_atp.lab.report.drawing.style import NothingToDrawError, Style
-from sa_atp.lab.report.table import against
+from sa_atp.lab.report.table import against, of_times_to_accuracy
 from sa_atp.lab.report.text import NBSP, accuracy, digits, duration, factor, half, number, policy_name, setting
 
 MOST_KEYS = 4  # in a title
@@ -93,6 +93,7 @@ def notes(runs: Sequence[RunToCompare]) -> list[str]:
     for run in runs:
         remarks = findings.remarks(run.result.records, run.result.summary)
         lines += [f"{run.name}: {remark.text}" for remark in remarks if remark.level == "wrong"]
+        lines += [f"{run.name}: {note}" for note in of_times_to_accuracy(run.result.summary)]
     return lines
 
 

@@ -187,13 +187,18 @@ def of_few_values(summary: dict[str, Any]) -> list[str]:
     missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
     need = join([f"{name} needs {number(stats.values_for(int(name[1:])))} steps" for name in missing])
     found = [f"–: {need}, and only {number(min(counts))} counted."] if missing else []
+    return found + of_times_to_accuracy(summary)
+
+
+def of_times_to_accuracy(summary: dict[str, Any]) -> list[str]:
+    """Notes on times to the target accuracy that are missing, because not all repetitions reached it."""
     late = stats.grouped(
         (reached(each["repetitions_that_reached_accuracy"], each["repetitions"]), policy_name(policy))
         for policy, each in summary["policies"].items()
         if each["final_accuracy"] is not None and each["time_to_accuracy_s"] is None
     )
     goal = percent(summary["target_accuracy"])
-    return [*found, *(f"–: {goal} accuracy was {how} with {join(whose)}." for how, whose in late.items())]
+    return [f"–: {goal} accuracy was {how} with {join(whose)}." for how, whose in late.items()]
 
 
 def _overview(summary: dict[str, Any], baseline: str | None) -> Table:
