@@ -77,10 +77,10 @@ def state(worker: Worker) -> Iterator[object]:
             "exponent",
             "_accepted",
             "_waiting",
-            "low",
         ):
             value = getattr(operation, name)
             yield name, value.tolist() if isinstance(value, np.ndarray) else value
+        yield operation.oldest_pending()
         for local in range(operation.plan.span):
             known = operation.recall(local)
             yield None if known is None else (known[0], known[1].tolist())

@@ -65,8 +65,9 @@ class Collectives:
 
     def _after_begin(self, first_seq: int, now_us: int) -> None:
         self.open_waiting(now_us)
-        if self._receiver.on_begun(first_seq):
-            self._fetching.ask(self._operations.active(), now_us)
+        ahead_to = self._receiver.on_begun(first_seq, now_us)
+        if ahead_to is not None:
+            self._fetching.ask(self._operations.active(), now_us, before=ahead_to)
 
     def contribute(
         self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False

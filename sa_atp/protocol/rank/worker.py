@@ -244,7 +244,9 @@ class Worker:
     def _fetch_us(self) -> int | None:
         """The time to go on asking for a sum that others have, and of which we have asked for results."""
         first = self._operations.oldest
-        return self._fetching.due_us(first) if first is not None and self._operations.is_complete(first) else None
+        if first is None or not (self._operations.is_complete(first) or first.held_bits == self.membership.fan_in):
+            return None
+        return self._fetching.due_us(first)
 
     def _look_at_clock(self, now_us: int) -> None:
         """Before anything follows from the time: whether we have not run, which counts for nobody."""

@@ -147,8 +147,8 @@ def test_where_results_come_the_rest_of_them_is_waited_for_as_long_as_two_answer
     assert (asked.first, asked.count) == (torn.first_seq + 100, FRAGMENTS - 100)
 
 
-def misses(party: Worker | ParameterServer, seq: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loses the first result of a fragment that is sent to it."""
+def misses(party: Worker | ParameterServer, seq: int, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> None:
+    """Loses the first results of a fragment that are sent to it."""
     receive, lost = party.receive, 0
 
     def without(bursts: list[Burst], now_us: int) -> None:
@@ -156,7 +156,7 @@ def misses(party: Worker | ParameterServer, seq: int, monkeypatch: pytest.Monkey
         left = []
         for burst in bursts:
             head = headers(burst.data)
-            wanted = (head["first"] == first_byte(Kind.RESULT)) & (head["seq"] == seq) & (lost == 0)
+            wanted = (head["first"] == first_byte(Kind.RESULT)) & (head["seq"] == seq) & (lost < times)
             lost += int(wanted.sum())
             left.append(Burst(burst.address, burst.data[~wanted]))
         receive([burst for burst in left if len(burst.data)], now_us)
@@ -185,3 +185,43 @@ def test_a_helped_rank_gets_a_result_that_the_server_has_missed_too(
     cluster.run(lambda: sum_.over, seconds=0.05)
     sum_.check()
     assert workers[1].worker.stats.results_fetched == 1
+
+
+def test_a_helped_rank_asks_again_for_a_result_that_is_complete_before_the_next_silence(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster([pipeline])
+    workers = cluster.joined_job(3)
+    cluster.run_for(0.25)
+    sum_ = ones(2_000, 3)
+    misses(workers[1].worker, workers[1].membership.first_seq + 9, monkeypatch, times=3)
+    for worker in workers:
+        sum_.begin(worker)
+    sum_.contribute(workers[0])
+    sum_.contribute(workers[0], rank=1)
+    sum_.contribute(workers[2])
+    cluster.run(lambda: sum_.over, seconds=0.01)
+    sum_.check()
+
+
+@pytest.mark.parametrize(("kept_bytes", "fetched"), [(1 << 20, 1), (0, 33)])
+def test_results_that_come_before_their_sum_is_begun_are_kept(
+    kept_bytes: int, fetched: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what was lost, or has no room, is asked for: else all would come twice, down a link that may be slow."""
+    monkeypatch.setattr("sa_atp.protocol.rank.pace.receiving.EARLY_BYTES", kept_bytes)
+    cluster = Cluster([pipeline])
+    workers = cluster.joined_job(3)
+    sum_ = ones(2_000, 3)
+    misses(workers[1].worker, workers[1].membership.first_seq + 9, monkeypatch)
+    for worker in (workers[0], workers[2]):
+        sum_.begin(worker)
+    sum_.contribute(workers[0])
+    sum_.contribute(workers[0], rank=1)
+    sum_.contribute(workers[2])
+    cluster.run_for(0.25)
+    sum_.begin(workers[1])
+    cluster.run(lambda: sum_.over, seconds=0.01)
+    sum_.check()
+    assert workers[1].worker.stats.results_fetched == fetched
+    assert workers[1].worker.stats.duplicates == (0 if kept_bytes else 32)

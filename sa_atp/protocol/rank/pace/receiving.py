@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
-from sa_atp.protocol.job.serial import SEQ_MASK, serial_distance
+from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import SumDone
 from sa_atp.protocol.numbers.fragments import Piece
@@ -23,6 +23,8 @@ from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
+
+EARLY_BYTES = 4 << 20  # of results that are kept until the program begins their operation
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -44,14 +46,30 @@ class Receiver:
         self._probe_timer = connection.probe_timer
         self._stats, self._events = connection.stats, connection.events
         self._prober, self._fetching = prober, fetching
-        self._ahead_to = member.first_seq  # the end of what was complete before we began it
+        self._ahead_to = 0  # the place up to which others have done operations that we had not begun
+        self._early: list[ByteRows] = []  # results of these
+        self._early_bytes = 0
 
-    def on_begun(self, first_seq: int) -> bool:
-        """We begin an operation. Returns: whether others have done some of it without us."""
-        if serial_distance(first_seq, self._ahead_to) > 0:
-            return True
-        self._ahead_to = first_seq  # or it would seem to be ahead when half of all numbers have passed
-        return False
+    def on_begun(self, first_seq: int, now_us: int) -> int | None:
+        """We begin an operation, and take the results of it that have come before.
+
+        Returns: the place up to which others have done it without us; None: they have not.
+        """
+        if self._operations.place_of(first_seq) >= self._ahead_to:
+            return None
+        early, self._early, self._early_bytes = self._early, [], 0
+        for rows in early:
+            self._take_complete(headers(rows), rows, now_us)
+        return self._ahead_to
+
+    def _keep(self, results: ByteRows) -> int:
+        """Keeps results of operations that we have not begun. Returns: how many."""
+        self._ahead_to = max(self._ahead_to, self._operations.place_of(int(headers(results)["seq"][-1])) + 1)
+        if self._early_bytes + results.nbytes > EARLY_BYTES:
+            return 0
+        self._early.append(results.copy())  # their buffer is used again
+        self._early_bytes += results.nbytes
+        return len(results)
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
         """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
@@ -109,11 +127,12 @@ class Receiver:
     def _take_complete(self, head: Headers, packets: ByteRows, now_us: int) -> None:
         width = self._member.contribution_bits
         lanes = lanes_of(packets, width) if packets.shape[1] > header_bytes(width) else None
-        # Consecutive fragments with one exponent and tag go together.
+        # Consecutive fragments with one exponent and tag go together, of operations that we have begun, or have not.
         seqs = head["seq"].astype(np.int64)
         streams = head["exponent"].astype(np.int64) << 8 | head["tag"]
-        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0)) + 1
-        news = 0
+        is_first = seqs[1:] == self._operations.next_seq
+        breaks = np.flatnonzero((np.diff(seqs) != 1) | (np.diff(streams) != 0) | is_first) + 1
+        known = 0
         for start, end in zip([0, *breaks.tolist()], [*breaks.tolist(), len(seqs)], strict=True):
             if start == end:
                 continue
@@ -121,13 +140,13 @@ class Receiver:
             values = None if lanes is None else lanes[start:end]
             fresh = self._take_stream(int(seqs[start]), end - start, head[start], values, now_us)
             if fresh:
-                news += fresh
+                known += fresh
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)
             elif not self._operations.has_begun(int(seqs[start])):
-                self._ahead_to = (int(seqs[start]) + 1) & SEQ_MASK
+                known += self._keep(packets[start:end])
             if not fresh and self._after_stored(head[start:end], now_us):
                 self._probe_timer.on_known(now_us)
-        self._stats.duplicates += len(head) - news
+        self._stats.duplicates += len(head) - known
 
     # --- sums ---------------------------------------------------------------------------------------------------------
 

@@ -44,19 +44,26 @@ class Fetching:
         self._tries = 0  # since something of it has come
         self._asked_of: int | None = None  # the operation's first sequence number
 
-    def ask(self, active: Iterable[Operation], now_us: int, *, by_order: bool = False) -> None:
+    def ask(
+        self, active: Iterable[Operation], now_us: int, *, by_order: bool = False, before: int | None = None
+    ) -> None:
         """Asks once for a batch from the oldest fragment that is missing, unless one may still be coming.
 
-        Args: active: the operations that are not done, in order. by_order: see Operation.missed.
+        Args: active: the operations that are not done, in order. by_order: see Operation.missed. before: the place from
+            which on nothing is asked for.
         """
-        for question in self._questions(active, now_us, by_order=by_order):
+        for question in self._questions(active, now_us, by_order=by_order, before=before):
             packet = encode(question, request=0, job=self._member.job, epoch=self._member.epoch)
             self.packets.append(Burst.of(self._member.server_address, packet))
 
-    def _questions(self, active: Iterable[Operation], now_us: int, *, by_order: bool) -> list[Fetch]:
+    def _questions(
+        self, active: Iterable[Operation], now_us: int, *, by_order: bool, before: int | None
+    ) -> list[Fetch]:
         """One for each run of missing fragments."""
         for operation in active:
             missing = operation.missed(FETCH_FRAGMENTS, by_order=by_order)
+            if before is not None:
+                missing = missing[operation.place + operation.plan.numbers_of(missing) < before]
             if not len(missing):
                 continue
             oldest, plan = int(missing[0]), operation.plan

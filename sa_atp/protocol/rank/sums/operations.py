@@ -197,7 +197,7 @@ class Operations:
     def note_complete(self, seq: int) -> None:
         """Some rank has all sums before this number, and gives them to whoever asks: our contributions are not needed."""
         if not self._member.scatters:  # "some rank has it" is of no use there, unless that is the one that needs it
-            self._complete = max(self._complete, self._place(seq))
+            self._complete = max(self._complete, self.place_of(seq))
 
     def is_complete(self, operation: Operation) -> bool:
         """Whether some rank has all its sums, as far as we have heard."""
@@ -243,19 +243,19 @@ class Operations:
         Returns: the operation, None if it is over, not begun, or waits for its key; and how many numbers from this one on
         the same is true of.
         """
-        place = self._place(seq)
+        place = self.place_of(seq)
         if self.queue:
             self._open_until(place + 1)
         return self._at(place)
 
     def find(self, seq: int) -> Operation | None:
         """The open operation that has this number."""
-        return self._at(self._place(seq))[0]
+        return self._at(self.place_of(seq))[0]
 
     def overlapping(self, seq: int, count: int) -> list[Operation]:
         """The open operations that have some of these consecutive numbers."""
         found: list[Operation] = []
-        first = self._place(seq)
+        first = self.place_of(seq)
         place = first
         while place < min(first + count, self._next_place):
             operation, following = self._at(place)
@@ -273,12 +273,17 @@ class Operations:
         return self._open.get(self._first + at), end - place
 
     def has_begun(self, seq: int) -> bool:
-        return self._place(seq) < self._next_place
+        return self.place_of(seq) < self._next_place
+
+    @property
+    def next_seq(self) -> int:
+        """The first number of the operation that is begun next."""
+        return self._seq(self._next_place)
 
     def _seq(self, place: int) -> int:
         return (self._member.first_seq + place) & SEQ_MASK
 
-    def _place(self, seq: int) -> int:
+    def place_of(self, seq: int) -> int:
         """The nearest to where we are of all places that a number of 32 bits can mean."""
         if self.oldest is not None:
             return self.oldest.place + serial_distance(self.oldest.first_seq, seq)
