@@ -115,7 +115,8 @@ class Ledger:
         """Takes a worker's offer to compute for others. Returns: what it is to compute, and copy, as bitmaps."""
         course = state.courses[rank]
         free_us = sent_us + offer.busy_us
-        unknown = course.given & ~offer.given
+        course.known = offer.given
+        unknown = course.given & ~course.known
         if unknown and now_us - course.called_us >= said.answer_us:
             return self.lots.again(state, rank, unknown)  # a call was lost
         if unknown:  # it is under way

@@ -116,12 +116,15 @@ class Lots:
             is_busy, done_us = course.offered_us > told_us, max(course.offered_us, told_us)
             work = self.give(state, rank, best.parts[rank], now_us, done_us, is_busy=is_busy)
             if work:
-                self._call(state, rank, now_us, work=work)
+                self._call(state, rank, now_us)
 
-    def _call(self, state: Step, rank: int, now_us: int, *, work: int = 0, copies: int = 0) -> None:
+    def _call(self, state: Step, rank: int, now_us: int) -> None:
+        """Sends a worker what it was given, with all that it has not said to know of: an earlier call may be lost, and
+        this one may say that there is nothing to ask for.
+        """
         course = state.courses[rank]
         state.is_helped, course.called_us = True, now_us
-        course.given |= copies
+        work, copies = self.again(state, rank, course.given & ~course.known)
         again_us = self.again_us(state, rank, now_us)
         self.unasked.append((rank, Assignment(step=state.number, work=work, copies=copies, again_us=again_us)))
 
@@ -185,7 +188,8 @@ class Lots:
         for r, copies in parts.items():
             if copies and r != rank:
                 state.courses[r].offered_us = None  # it offers anew when it begins with these
-                self._call(state, r, now_us, copies=copies)
+                state.courses[r].given |= copies
+                self._call(state, r, now_us)
         return parts[rank]
 
     def clone(self, state: Step, rank: int, missing: int, free_us: int, now_us: int) -> int:

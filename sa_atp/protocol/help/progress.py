@@ -123,6 +123,8 @@ class Course:
     """It can be called: it has offered to work, and will be done with what it has then. None: it cannot."""
     given: int = 0
     """Contributions that it was given to compute as a helper (a bitmap)."""
+    known: int = 0
+    """Those of them of which it knew when it last offered."""
     called_us: int = 0
     """When it was last called."""
     asked_us: int | None = None

@@ -219,6 +219,21 @@ def test_a_lost_call_is_made_up_for() -> None:
     assert again is None or not set(again.micro_batches) & set(called.micro_batches)
 
 
+def test_a_call_says_what_earlier_ones_said_until_its_worker_knows() -> None:
+    """A worker that missed the first call, and was told with the second that all others had done their work, offered again
+    after 10 s: a step of 0.2 s took that long, with 3 % loss.
+    """
+    ledger = known(2, 8, [FAST_US, 8 * FAST_US])
+    now, leader = 1_000_000, About(0, 8 * FAST_US, 80)
+    ledger.ask(1, 0, ALL, leader, 0, now, given=0)
+    for held in (7, 6):
+        ledger.claim(1, 1, 2, held, 0, About(8 * FAST_US, 8 * FAST_US), now)
+    assert [each.micro_batches for _, each in ledger.called] == [(7,), (6, 7)]
+    assert ledger.ask(1, 0, ALL, leader, 0, now, given=1 << 15 | 1 << 14) is None
+    ledger.claim(1, 1, 2, 5, 0, About(8 * FAST_US, 8 * FAST_US), now)
+    assert ledger.called[-1][1].micro_batches == (5,)
+
+
 def test_a_worker_still_computing_the_last_step_is_helped_at_once() -> None:
     ledger = known(2, 4, [FAST_US, FAST_US])
     ledger.idle(1, 0, About(FAST_US, 4 * FAST_US), 1_000_000)
