@@ -171,6 +171,18 @@ def test_how_far_a_leader_is_and_how_long_it_took() -> None:
     assert found.progress.send_us == 2_000
 
 
+def test_a_contribution_of_which_a_part_was_sent_again_tells_no_pace() -> None:
+    """With losses a link at 250 Mbit/s seemed to be as slow as one at 60, so that others were given its worker's shard."""
+    asker = Asker()
+    asker.send(11, 1_000)
+    asker.prober.ask(asker.operation, 1, 2_000)
+    asker.answer(1, 0, 3_000)
+    asker.send(1, 4_000)
+    found = asker.answer(1, OURS, 6_000, question=asker.ask(1, 5_000))
+    assert found is not None
+    assert found.progress.send_us == 0
+
+
 @pytest.mark.parametrize(
     ("help_grade", "sent", "results", "asked"),
     [

@@ -232,8 +232,10 @@ class Recovery:
         first = operation.groups[0]
         sent_us = first.sent_us[(first.order != NEVER) & (first.order <= question.behind)]
         total = operation.plan.data_fragments
-        # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet
-        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if len(sent_us) > total // 8 else 0
+        # a few fragments tell no pace: the first of a chunk wait for what others have not computed yet; nor do fragments of
+        # which some were sent again
+        tells_pace = len(sent_us) > total // 8 and not (first.tries > 1).any()
+        send_us = (now_us - int(sent_us.min())) * total // len(sent_us) if tells_pace else 0
         return WaitingFor(operation.index, missing, SendProgress(operation.missing_share, send_us))
 
     def _lose_by_question(self, operation: Operation, group: ContributionGroup, gone: Indices) -> int:
