@@ -8,7 +8,7 @@ sequence number, exponent, tag, bits of the fan-in), which no receiver could det
 import random
 
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, is_urgent
-from sa_atp.protocol.packets.spec import FIELDS, Kind
+from sa_atp.protocol.packets.spec import FIELDS, HEADER_BYTES, Kind
 
 LEAST_BYTES = 34  # length of a truncated frame, at least: the Ethernet and IPv4 headers
 
@@ -30,8 +30,10 @@ LENGTH = range(8 * 38, 8 * 39)  # the upper byte of the UDP length
 
 
 def damage_frame(frame: bytes, rng: random.Random) -> bytes | None:
-    """The damaged frame; None: the receiver's UDP checksum drops it, which holds for packets that no switch rewrites."""
-    if is_urgent(frame) or len(frame) <= HEADERS_BYTES:
+    """The damaged frame; None: the receiver's UDP checksum drops it, which holds for packets that no switch rewrites, and
+    for what an earlier link has truncated.
+    """
+    if is_urgent(frame) or len(frame) < HEADERS_BYTES + HEADER_BYTES:
         return None
     choice = rng.randrange(5)
     if choice == 0:

@@ -11,7 +11,7 @@ from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.protocol.packets.datagrams import Address
 from sa_atp.protocol.packets.frames import HEADERS_BYTES, Endpoint, headers_for, mac_for
 from sa_atp.protocol.packets.header import pack
-from sa_atp.protocol.packets.spec import Kind
+from sa_atp.protocol.packets.spec import HEADER_BYTES, Kind
 from sa_atp.switches.embedded.pipeline import Pipeline
 
 HERE: Address = ("10.0.0.1", 40_000)
@@ -43,6 +43,13 @@ def test_damage_spares_bits_that_no_receiver_could_check(kind: Kind) -> None:
         else:
             assert whole.startswith(found)
     assert len(seen) > 60
+
+
+def test_a_truncated_frame_is_not_damaged_again() -> None:
+    """The second link on its way would look for fields that it has no more."""
+    whole = frame(Kind.DATA)
+    for length in range(34, HEADERS_BYTES + HEADER_BYTES):
+        assert {damage_frame(whole[:length], random.Random(seed)) for seed in range(20)} == {None}
 
 
 def test_damage_to_a_message_is_a_loss() -> None:
