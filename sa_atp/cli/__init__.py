@@ -53,7 +53,7 @@ def main(arguments: "Sequence[str] | None" = None) -> int:
             status = _run(arguments)
     except KeyboardInterrupt:
         status = _say("interrupted", EXIT_INTERRUPTED)
-    except SystemExit as end:  # of --help and --version, which have printed it
+    except SystemExit as end:  # of --help, --version, or a signal
         status, ended = 0, end
     except Exception:
         if not pressed:

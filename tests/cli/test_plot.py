@@ -9,6 +9,7 @@ from lab.report import synthetic
 from lab.report.cases import CASES
 
 from sa_atp import experiment
+from sa_atp.basics.errors import UserError
 from sa_atp.cli import main
 from sa_atp.lab import report
 from sa_atp.lab.report.drawing.figures import FIGURES
@@ -120,9 +121,17 @@ def test_the_figure_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert ">SA-ATP</text>" in text
     assert ">ATP</text>" not in text
     for words, said in (
-        (["accuracy"], "figure 'accuracy': no point of the sweep has its values"),
+        ([""], "figure '': expected one of 'iteration-time', "),
         (["over_steps"], "figure 'over-steps': expected one of 'iteration-time', "),
         (["--policies", "boa"], "policy 'boa': the run has atp, sa-atp"),
     ):
         assert main(["plot", folder, *words]) == 2
         assert capsys.readouterr().err.startswith(f"sa-atp: {said}")
+    assert main(["plot", folder, "accuracy", "fairness", "--format", "svg"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == (
+        f"{folder}/figures/fairness.svg\n",
+        "sa-atp: accuracy.svg is not drawn: no point of the sweep has its values\n",
+    )
+    with pytest.raises(UserError, match="figure 'accuracy': no point of the sweep has its values"):
+        done.figure("accuracy")

@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
     for each in written:
         print(each.path)
     for name, why in left_out.items():
-        print(f"sa-atp: {name} is not drawn: {why}", file=sys.stderr)
+        _left_out(name, why)
     return 1 if left_out and options.names else 0
 
 
@@ -86,10 +86,19 @@ def _plot_sweep(
         return 0
     if policies is not None:
         found = found.selected(policies)
+    status = 0
     for name in options.names or [found.plan.sweep.figure]:
-        made = found.drawn(name.replace("_", "-"), look)
-        print(style.save(made, (options.out or options.folder / FIGURES) / f"{name}.{suffix}"))
-    return 0
+        path = (options.out or options.folder / FIGURES) / f"{name}.{suffix}"
+        try:
+            print(style.save(found.drawn(name.replace("_", "-"), look), path))
+        except style.NothingToDrawError as why:
+            status = _left_out(path.name, why)
+    return status
+
+
+def _left_out(name: str, why: object) -> int:
+    print(f"sa-atp: {name} is not drawn: {why}", file=sys.stderr)
+    return 1
 
 
 def _look(options: argparse.Namespace) -> "Style":

@@ -14,7 +14,7 @@ from sa_atp.lab.experiments.result import Result
 from sa_atp.lab.plans import plan_files
 from sa_atp.lab.plans.plan import FIGURES, Plan
 from sa_atp.lab.report import sweep
-from sa_atp.lab.report.drawing.style import PAPER, SCREEN, Style
+from sa_atp.lab.report.drawing.style import PAPER, SCREEN, NothingToDrawError, Style
 from sa_atp.lab.report.text import policy_name
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Sweep:
 
         Args: figure: the figure whose quantities are wanted; default: the sweep's.
         """
-        numbers = self._numbers(self._shown(figure))
+        numbers = self._numbers(self._shown(figure or self.plan.sweep.figure))
         found = []
         for point in [*numbers["points"], *([{"value": ALL, "policies": numbers["all"]}] if "all" in numbers else [])]:
             for policy, each in point["policies"].items():
@@ -99,13 +99,17 @@ class Sweep:
 
         Raises: UserError: there is no such figure, or nothing to draw in it; MissingPartError: without matplotlib.
         """
-        return self.drawn(name, PAPER if paper else SCREEN)
+        name = name or self.plan.sweep.figure
+        try:
+            return self.drawn(name, PAPER if paper else SCREEN)
+        except NothingToDrawError as reason:
+            raise UserError(f"figure {name!r}: {reason}") from None
 
     def drawn(self, name: str, look: Style) -> "Figure":
-        """Draws a figure in any style. Args, Raises: as for `figure`."""
+        """Draws a figure in any style. Raises: NothingToDrawError: no point has its values; else as `figure`."""
         plan = self._shown(name)
         if all(mean.mean is None for mean in self.means(name)):
-            raise UserError(f"figure {plan.sweep.figure!r}: no point of the sweep has its values")
+            raise NothingToDrawError("no point of the sweep has its values")
         return sweep.figure(plan, self._numbers(plan), look)
 
     def selected(self, policies: Sequence[str]) -> "Sweep":
@@ -117,7 +121,7 @@ class Sweep:
 
     def _shown(self, figure: str) -> Plan:
         """The plan with another figure."""
-        if not figure or figure == self.plan.sweep.figure:
+        if figure == self.plan.sweep.figure:
             return self.plan
         if figure not in FIGURES:
             raise UserError(f"figure {figure!r}: {one_of(figure, FIGURES)}")

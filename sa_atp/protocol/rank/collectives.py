@@ -46,10 +46,10 @@ class Collectives:
         """
         if self._operations.oldest is None:
             self._leaf.set_begun(False)  # what was known was of another step
-        index, first_seq = self._operations.begin(values, key, scale, whole=whole)
+        index = self._operations.begin(values, key, scale, whole=whole)
         if self._log is not nobody:  # a key's text is the program's to make
             self._log(SumBegun(index, values, None if key is None else str(key)))
-        self._after_begin(first_seq, now_us)
+        self.open_waiting(now_us)
         return index
 
     def begin_gather(self, words: int, name: object, now_us: int) -> int:
@@ -58,16 +58,10 @@ class Collectives:
         Args: words: length of each rank's part; name: all ranks must say the same.
         Returns: the operation's number, for `contribute_part`.
         """
-        index, first_seq = self._operations.begin_gather(words, name)
+        index = self._operations.begin_gather(words, name)
         self._log(SumBegun(index, words * self._member.world_size, None))
-        self._after_begin(first_seq, now_us)
-        return index
-
-    def _after_begin(self, first_seq: int, now_us: int) -> None:
         self.open_waiting(now_us)
-        ahead_to = self._receiver.on_begun(first_seq, now_us)
-        if ahead_to is not None:
-            self._fetching.ask(self._operations.active(), now_us, before=ahead_to)
+        return index
 
     def contribute(
         self, operation: int, parts: Sequence[Addends], bits: int, now_us: int, *, on_behalf: bool = False

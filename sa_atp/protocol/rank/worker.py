@@ -320,6 +320,15 @@ class Worker:
         """The array into which bursts of contributions are written, see `write_over`."""
         return self._sender.room
 
+    def _open(self, now_us: int) -> None:
+        """Opens operations whose turn has come, and takes results of them that have come already."""
+        if self._operations.queue:
+            self.collectives.open_waiting(now_us)
+        ahead_to = self._receiver.take_early(now_us)
+        if ahead_to is not None:
+            self._fetching.ask(self._operations.active(), now_us, before=ahead_to)
+            self._after_results(now_us)
+
     def transmit(self, now_us: int, budget_bytes: int | None = None) -> list[Burst]:
         """Datagrams to send now. Call again until it returns nothing: each call gives a bounded amount.
 
@@ -327,8 +336,9 @@ class Worker:
             always given.
         """
         has_ended = self.server.error is not None
-        if self._operations.queue and not has_ended:
-            self.collectives.open_waiting(now_us)
+        if not has_ended:
+            self._open(now_us)
+            has_ended = self.server.error is not None
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self.server.due(now_us)]
         if not has_ended:

@@ -42,7 +42,7 @@ class Asker:
         self.recovery = Recovery(connection, self.prober)
         self.groups: list[ContributionGroup] = []
         for _ in range(operations):
-            index, _ = self.book.begin(VALUES, None)
+            index = self.book.begin(VALUES, None)
             self.book.open_waiting()
             found = self.book[index]
             group = ContributionGroup(

@@ -209,7 +209,7 @@ def test_results_that_come_before_their_sum_is_begun_are_kept(
     kept_bytes: int, fetched: int, pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what was lost, or has no room, is asked for: else all would come twice, down a link that may be slow."""
-    monkeypatch.setattr("sa_atp.protocol.rank.pace.receiving.EARLY_BYTES", kept_bytes)
+    monkeypatch.setattr("sa_atp.protocol.rank.pace.early.EARLY_BYTES", kept_bytes)
     cluster = Cluster([pipeline])
     workers = cluster.joined_job(3)
     sum_ = ones(2_000, 3)

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from sa_atp.basics.arrays import ByteRows, Headers, Lanes
 from sa_atp.protocol.job.errors import NonFiniteError, ValuesChangedError
 from sa_atp.protocol.job.failures import Reportable
+from sa_atp.protocol.job.horizon import HORIZON
 from sa_atp.protocol.job.serial import SEQ_MASK
 from sa_atp.protocol.log.event import nobody
 from sa_atp.protocol.log.rank_events import SumDone
@@ -16,6 +17,7 @@ from sa_atp.protocol.rank.compiled.common_case import Taken
 from sa_atp.protocol.rank.compiled.kernels import Stream
 from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.events import OperationDone
+from sa_atp.protocol.rank.pace.early import EarlyResults
 from sa_atp.protocol.rank.recovery.asking import on_fresh_results
 from sa_atp.protocol.rank.recovery.fetching import Fetching
 from sa_atp.protocol.rank.recovery.probing import Prober
@@ -23,8 +25,6 @@ from sa_atp.protocol.rank.sums.operation import Operation
 from sa_atp.protocol.rank.sums.progress import NEVER
 from sa_atp.protocol.rank.sums.scattered_operation import ScatteredOperation
 from sa_atp.protocol.rank.sums.wrong_values import Changed, NotFinite
-
-EARLY_BYTES = 4 << 20  # of results that are kept until the program begins their operation
 
 # flags as plain integers: arithmetic on enum members is slow
 _CONGESTION, _COLLISION = int(Flag.CONGESTION), int(Flag.COLLISION)
@@ -46,30 +46,30 @@ class Receiver:
         self._probe_timer = connection.probe_timer
         self._stats, self._events = connection.stats, connection.events
         self._prober, self._fetching = prober, fetching
+        self._early = EarlyResults()
         self._ahead_to = 0  # the place up to which others have done operations that we had not begun
-        self._early: list[ByteRows] = []  # results of these
-        self._early_bytes = 0
+        self._opened_to = 0  # up to which we have looked for early results
 
-    def on_begun(self, first_seq: int, now_us: int) -> int | None:
-        """We begin an operation, and take the results of it that have come before.
+    def take_early(self, now_us: int) -> int | None:
+        """Takes results that came before the operations were begun that have been opened since the last call.
 
-        Returns: the place up to which others have done it without us; None: they have not.
+        Returns: the place up to which others have done them without us; None: they have not.
         """
-        if self._operations.place_of(first_seq) >= self._ahead_to:
+        looked_to, self._opened_to = self._opened_to, self._operations.opened_to
+        if min(self._opened_to, self._ahead_to) <= looked_to:
             return None
-        early, self._early, self._early_bytes = self._early, [], 0
-        for rows in early:
-            self._take_complete(headers(rows), rows, now_us)
+        for rows in self._early.take(self._opened_to):
+            self._take_complete(headers(rows), rows, now_us, is_early=True)
         return self._ahead_to
 
     def _keep(self, results: ByteRows) -> int:
         """Keeps results of operations that we have not begun. Returns: how many."""
-        self._ahead_to = max(self._ahead_to, self._operations.place_of(int(headers(results)["seq"][-1])) + 1)
-        if self._early_bytes + results.nbytes > EARLY_BYTES:
+        first = int(headers(results)["seq"][0])
+        if self._operations.unbegun(first) >= HORIZON:
             return 0
-        self._early.append(results.copy())  # their buffer is used again
-        self._early_bytes += results.nbytes
-        return len(results)
+        place = self._operations.place_of(first)
+        self._ahead_to = max(self._ahead_to, place + len(results))
+        return self._early.keep(place, results)
 
     def take_common(self, packets: ByteRows, now_us: int) -> bool:
         """Takes packets as `take` does, if all are complete results of this job. Returns: whether they are."""
@@ -124,7 +124,8 @@ class Receiver:
             head, packets = head[complete], packets[complete]
         self._take_complete(head, packets, now_us)
 
-    def _take_complete(self, head: Headers, packets: ByteRows, now_us: int) -> None:
+    def _take_complete(self, head: Headers, packets: ByteRows, now_us: int, *, is_early: bool = False) -> None:
+        """Args: is_early: they came before their operations were begun, and tell nothing of the network as it is now."""
         width = self._member.contribution_bits
         lanes = lanes_of(packets, width) if packets.shape[1] > header_bytes(width) else None
         # Consecutive fragments with one exponent and tag go together, of operations that we have begun, or have not.
@@ -139,10 +140,12 @@ class Receiver:
             out = self._under_way.out
             values = None if lanes is None else lanes[start:end]
             fresh = self._take_stream(int(seqs[start]), end - start, head[start], values, now_us)
-            if fresh:
-                known += fresh
+            known += fresh
+            if fresh and is_early:
+                self._count_news(fresh, 0, 0, self._under_way.out - out, now_us)
+            elif fresh:
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)
-            elif not self._operations.has_begun(int(seqs[start])):
+            elif self._operations.unbegun(int(seqs[start])) >= 0:
                 known += self._keep(packets[start:end])
             if not fresh and self._after_stored(head[start:end], now_us):
                 self._probe_timer.on_known(now_us)

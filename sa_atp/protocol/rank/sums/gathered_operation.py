@@ -4,7 +4,7 @@ The parts of all ranks follow one another, each filled up with zeros to whole fr
 are whole numbers of 32 bits. Nothing is added to them, so none is too large, and their bits stay what they are.
 
 Its first fragment is an ordinary sum, of zeros, to which each rank contributes when its part is there. Nobody sends values
-before that sum is complete: results that come before a rank has begun the operation would be lost to it.
+before that sum is complete: a rank keeps few of the results that come before it has begun the operation.
 """
 
 from typing import Any

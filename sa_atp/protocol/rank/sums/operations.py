@@ -72,24 +72,22 @@ class Operations:
         self._buffers = Buffers()
         self._complete = 0  # what is before this place somebody has all sums of
 
-    def begin(self, values: int, key: object | None, scale: float = 1.0, *, whole: bool = False) -> tuple[int, int]:
-        """Args: see Collectives.begin. Returns: number and first sequence number. Opens nothing yet, see `open_waiting`."""
+    def begin(self, values: int, key: object | None, scale: float = 1.0, *, whole: bool = False) -> int:
+        """Args: see Collectives.begin. Returns: its number. Opens nothing yet, see `open_waiting`."""
         return self._begin(self._plan(values), key, name_of(("whole", key) if whole else key, scale), whole=whole)
 
-    def begin_gather(self, words: int, name: object) -> tuple[int, int]:
+    def begin_gather(self, words: int, name: object) -> int:
         """Args: see Collectives.begin_gather. Returns: as `begin`."""
         plan = gather_plan_of(words, self._member)
         return self._begin(plan, None, name_of(("gather", words, name), 1.0), whole=True, gathers=True)
 
-    def _begin(
-        self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False
-    ) -> tuple[int, int]:
+    def _begin(self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False) -> int:
         waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole, gathers)
         self.begun += 1
         self._next_place += waiting.plan.numbers
         self._starts.append(waiting.place)
         self.queue[waiting.index] = waiting
-        return waiting.index, self._seq(waiting.place)
+        return waiting.index
 
     def _plan(self, values: int) -> Plan:
         member = self._member
@@ -272,13 +270,20 @@ class Operations:
         end = self._starts[at + 1] if at + 1 < len(self._starts) else self._next_place
         return self._open.get(self._first + at), end - place
 
-    def has_begun(self, seq: int) -> bool:
-        return self.place_of(seq) < self._next_place
-
     @property
     def next_seq(self) -> int:
         """The first number of the operation that is begun next."""
         return self._seq(self._next_place)
+
+    def unbegun(self, seq: int) -> int:
+        """How many numbers a number is behind the last operation begun, from 0 on; below that it is of one begun."""
+        return self.place_of(seq) - self._next_place
+
+    @property
+    def opened_to(self) -> int:
+        """The place at which the first operation begins that is not open."""
+        waiting = self.queue.get(self._opened)
+        return self._next_place if waiting is None else waiting.place
 
     def _seq(self, place: int) -> int:
         return (self._member.first_seq + place) & SEQ_MASK
