@@ -182,7 +182,7 @@ def _of_momentum(result: RunResult) -> list[str]:
 
 
 def of_few_values(summary: dict[str, Any]) -> list[str]:
-    """Notes on percentiles that are missing for lack of values, and on times to an accuracy that not all reached."""
+    """Notes on percentiles without enough values, and on times to an accuracy that not all repetitions reached."""
     counts = [p["iterations_counted"] for p in summary["policies"].values() if p["iterations_counted"]]
     missing = [f"p{which}" for which in (50, 99) if counts and min(counts) < stats.values_for(which)]
     need = join([f"{name} needs {number(stats.values_for(int(name[1:])))} steps" for name in missing])

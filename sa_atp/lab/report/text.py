@@ -131,7 +131,7 @@ def slow_links(result: RunResult) -> dict[int, float]:
 
 
 def situation(result: RunResult, steps: range | None = None) -> str:
-    """The stragglers of a run, from its plan: "with one worker 4× slower". Args: steps: default: those that count."""
+    """Says which stragglers a plan has: "with one worker 4× slower". Args: steps: in these; default: those that count."""
     plan = result.plan
     steps = steps or plan.run.counted
     pattern = straggler_pattern(plan)

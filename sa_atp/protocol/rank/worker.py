@@ -335,10 +335,9 @@ class Worker:
         Args: budget_bytes: of contributions that may be sent now; None: as many as the windows allow. Control messages are
             always given.
         """
-        has_ended = self.server.error is not None
-        if not has_ended:
+        if self.server.error is None:
             self._open(now_us)
-            has_ended = self.server.error is not None
+        has_ended = self.server.error is not None
         # requests are few and small, and someone waits for the answer: they go first
         out = [Burst.of(self.membership.server_address, packet) for packet in self.server.due(now_us)]
         if not has_ended:

@@ -164,44 +164,54 @@ def misses(party: Worker | ParameterServer, seq: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(party, "receive", without)
 
 
+class Helped:
+    """A job of three ranks in which rank 0 contributes the part of rank 1 as well."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.cluster = Cluster([pipeline])
+        self.ranks = self.cluster.joined_job(3)
+        self.cluster.run_for(0.25)
+        self.worker = self.ranks[1].worker
+        self.lost = self.worker.membership.first_seq + 9
+        self.sum = ones(2_000, 3)
+
+    def begin(self, *ranks: int) -> None:
+        for rank in ranks:
+            self.sum.begin(self.ranks[rank])
+
+    def contribute(self) -> None:
+        self.sum.contribute(self.ranks[0])
+        self.sum.contribute(self.ranks[0], rank=1)
+        self.sum.contribute(self.ranks[2])
+
+    def finish(self, seconds: float) -> None:
+        self.cluster.run(lambda: self.sum.over, seconds=seconds)
+        self.sum.check()
+
+
 def test_a_helped_rank_gets_a_result_that_the_server_has_missed_too(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has sent nothing that the switch would answer with the result, and others have not told the server yet that they
     have it: they do so five times a second.
     """
-    cluster = Cluster([pipeline])
-    workers = cluster.joined_job(3)
-    cluster.run_for(0.25)
-    sum_ = ones(2_000, 3)
-    seq = workers[1].membership.first_seq + 9
-    for party in (workers[1].worker, cluster.world.server):
-        misses(party, seq, monkeypatch)
-    for worker in workers:
-        sum_.begin(worker)
-    sum_.contribute(workers[0])
-    sum_.contribute(workers[0], rank=1)
-    sum_.contribute(workers[2])
-    cluster.run(lambda: sum_.over, seconds=0.05)
-    sum_.check()
-    assert workers[1].worker.stats.results_fetched == 1
+    job = Helped(pipeline)
+    for party in (job.worker, job.cluster.world.server):
+        misses(party, job.lost, monkeypatch)
+    job.begin(0, 1, 2)
+    job.contribute()
+    job.finish(seconds=0.05)
+    assert job.worker.stats.results_fetched == 1
 
 
 def test_a_helped_rank_asks_again_for_a_result_that_is_complete_before_the_next_silence(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = Cluster([pipeline])
-    workers = cluster.joined_job(3)
-    cluster.run_for(0.25)
-    sum_ = ones(2_000, 3)
-    misses(workers[1].worker, workers[1].membership.first_seq + 9, monkeypatch, times=3)
-    for worker in workers:
-        sum_.begin(worker)
-    sum_.contribute(workers[0])
-    sum_.contribute(workers[0], rank=1)
-    sum_.contribute(workers[2])
-    cluster.run(lambda: sum_.over, seconds=0.01)
-    sum_.check()
+    job = Helped(pipeline)
+    misses(job.worker, job.lost, monkeypatch, times=3)
+    job.begin(0, 1, 2)
+    job.contribute()
+    job.finish(seconds=0.01)
 
 
 @pytest.mark.parametrize(("kept_bytes", "fetched"), [(1 << 20, 1), (0, 33)])
@@ -210,18 +220,12 @@ def test_results_that_come_before_their_sum_is_begun_are_kept(
 ) -> None:
     """Only what was lost, or has no room, is asked for: else all would come twice, down a link that may be slow."""
     monkeypatch.setattr("sa_atp.protocol.rank.pace.early.EARLY_BYTES", kept_bytes)
-    cluster = Cluster([pipeline])
-    workers = cluster.joined_job(3)
-    sum_ = ones(2_000, 3)
-    misses(workers[1].worker, workers[1].membership.first_seq + 9, monkeypatch)
-    for worker in (workers[0], workers[2]):
-        sum_.begin(worker)
-    sum_.contribute(workers[0])
-    sum_.contribute(workers[0], rank=1)
-    sum_.contribute(workers[2])
-    cluster.run_for(0.25)
-    sum_.begin(workers[1])
-    cluster.run(lambda: sum_.over, seconds=0.01)
-    sum_.check()
-    assert workers[1].worker.stats.results_fetched == fetched
-    assert workers[1].worker.stats.duplicates == (0 if kept_bytes else 32)
+    job = Helped(pipeline)
+    misses(job.worker, job.lost, monkeypatch)
+    job.begin(0, 2)
+    job.contribute()
+    job.cluster.run_for(0.25)
+    job.begin(1)
+    job.finish(seconds=0.01)
+    assert job.worker.stats.results_fetched == fetched
+    assert job.worker.stats.duplicates == (0 if kept_bytes else 32)

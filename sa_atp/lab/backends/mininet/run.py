@@ -236,7 +236,9 @@ class _MininetRun:
         self._need([*self.network.services, *self.traffic, *self.loads])
 
     def _start_traffic(self) -> None:
-        """Starts background traffic if none runs. The switch must have its program, which a peer's first job brings."""
+        """Starts the plan's background traffic, unless it runs. A switch forwards it only when it has a program, and the
+        network of another protocol has none before its first job.
+        """
         plan = self.plan
         if plan.traffic.is_wanted and not self.traffic:
             self.traffic = traffic.stream(

@@ -207,7 +207,7 @@ def _add_legend(made: "Figure") -> None:
 
 
 def _wrap(legend: "Legend", over: float) -> None:
-    """Gives several lines to the labels of a legend's column that is too wide by `over` dots."""
+    """Breaks labels of a legend with one column into several lines. Args: over: by how many dots it is too wide."""
     widths = [text.get_window_extent().width for text in legend.get_texts()]
     for text, width in zip(legend.get_texts(), widths, strict=True):
         if width > max(widths) - over:

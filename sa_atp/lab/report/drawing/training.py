@@ -15,7 +15,7 @@ SINCE = "time since the first step began"
 
 
 def is_evaluated(result: RunResult) -> bool:
-    """Whether anything was evaluated on held-out samples."""
+    """Whether the model was evaluated on held-out samples in any run."""
     return any(run.evaluations for run in result.runs)
 
 

@@ -51,7 +51,7 @@ class Receiver:
         self._opened_to = 0  # up to which we have looked for early results
 
     def take_early(self, now_us: int) -> int | None:
-        """Takes results that came before the operations were begun that have been opened since the last call.
+        """Takes the results that came too early of operations that have been opened since the last call.
 
         Returns: the place up to which others have done them without us; None: they have not.
         """
@@ -62,12 +62,10 @@ class Receiver:
             self._take_complete(headers(rows), rows, now_us, is_early=True)
         return self._ahead_to
 
-    def _keep(self, results: ByteRows) -> int:
-        """Keeps results of operations that we have not begun. Returns: how many."""
-        first = int(headers(results)["seq"][0])
-        if self._operations.unbegun(first) >= HORIZON:
+    def _keep(self, place: int, results: ByteRows) -> int:
+        """Keeps results of operations that we have not begun. Args: place: of the first. Returns: how many it has kept."""
+        if place >= self._operations.next_place + HORIZON:
             return 0
-        place = self._operations.place_of(first)
         self._ahead_to = max(self._ahead_to, place + len(results))
         return self._early.keep(place, results)
 
@@ -145,8 +143,8 @@ class Receiver:
                 self._count_news(fresh, 0, 0, self._under_way.out - out, now_us)
             elif fresh:
                 self._count(head[start:end], fresh, self._under_way.out - out, now_us)
-            elif self._operations.unbegun(int(seqs[start])) >= 0:
-                known += self._keep(packets[start:end])
+            elif (place := self._operations.place_of(int(seqs[start]))) >= self._operations.next_place:
+                known += self._keep(place, packets[start:end])
             if not fresh and self._after_stored(head[start:end], now_us):
                 self._probe_timer.on_known(now_us)
         self._stats.duplicates += len(head) - known

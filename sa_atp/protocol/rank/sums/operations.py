@@ -55,7 +55,8 @@ class Operations:
         self.begun = 0
         """Operations begun so far."""
         self._opened = 0
-        self._next_place = 0  # of the next operation
+        self.next_place = 0
+        """The place of the operation that is begun next."""
         self.contributions = membership.contributions
         """Contributions of a complete sum."""
         self.oldest: Operation | None = None
@@ -82,9 +83,9 @@ class Operations:
         return self._begin(plan, None, name_of(("gather", words, name), 1.0), whole=True, gathers=True)
 
     def _begin(self, plan: Plan, key: object | None, name: int, *, whole: bool, gathers: bool = False) -> int:
-        waiting = _Waiting(self.begun, plan, self._next_place, key, name, whole, gathers)
+        waiting = _Waiting(self.begun, plan, self.next_place, key, name, whole, gathers)
         self.begun += 1
-        self._next_place += waiting.plan.numbers
+        self.next_place += waiting.plan.numbers
         self._starts.append(waiting.place)
         self.queue[waiting.index] = waiting
         return waiting.index
@@ -227,7 +228,7 @@ class Operations:
         operation = self.oldest
         if operation is None:
             waiting = self.queue.get(self._opened)
-            return self._next_place if waiting is None else waiting.place
+            return self.next_place if waiting is None else waiting.place
         return operation.place + operation.plan.number_of(operation.oldest_pending() or 0)
 
     def oldest_seq(self) -> int:
@@ -255,35 +256,31 @@ class Operations:
         found: list[Operation] = []
         first = self.place_of(seq)
         place = first
-        while place < min(first + count, self._next_place):
+        while place < min(first + count, self.next_place):
             operation, following = self._at(place)
             found += [] if operation is None else [operation]
             place += following
         return found
 
     def _at(self, place: int) -> tuple[Operation | None, int]:
-        if place >= self._next_place:
+        if place >= self.next_place:
             return None, SEQ_MASK
         at = bisect_right(self._starts, place) - 1
         if at < 0:
-            return None, (self._starts[0] if self._starts else self._next_place) - place
-        end = self._starts[at + 1] if at + 1 < len(self._starts) else self._next_place
+            return None, (self._starts[0] if self._starts else self.next_place) - place
+        end = self._starts[at + 1] if at + 1 < len(self._starts) else self.next_place
         return self._open.get(self._first + at), end - place
 
     @property
     def next_seq(self) -> int:
         """The first number of the operation that is begun next."""
-        return self._seq(self._next_place)
-
-    def unbegun(self, seq: int) -> int:
-        """How many numbers a number is behind the last operation begun, from 0 on; below that it is of one begun."""
-        return self.place_of(seq) - self._next_place
+        return self._seq(self.next_place)
 
     @property
     def opened_to(self) -> int:
-        """The place at which the first operation begins that is not open."""
+        """The place of the first operation that is not open yet."""
         waiting = self.queue.get(self._opened)
-        return self._next_place if waiting is None else waiting.place
+        return self.next_place if waiting is None else waiting.place
 
     def _seq(self, place: int) -> int:
         return (self._member.first_seq + place) & SEQ_MASK
