@@ -178,13 +178,12 @@ class SoakWorld(RankWorld):
             if fault.at_us < 0:
                 clock.at(-fault.at_us, partial(self._strike, fault))
         look_us, is_over = 0, False
-        bound_us = (QUIET_US if self.scene.may_fail else STALL_US) + self.scene.apart_us + self.scene.computing_us
         while not is_over:
             look_us += LOOK_US
             is_over = clock.run(self._is_over, look_us)
             self._raise_problem()
             self._look_for_results(look_us)
-            if not is_over and (not clock.waiting or look_us - self.progress_us > bound_us):
+            if not is_over and (not clock.waiting or look_us - self.progress_us > self._bound_us()):
                 waiting = "no event is scheduled" if not clock.waiting else "no rank makes progress"
                 raise Broken("hang", f"{waiting} after {look_us / 1e6:.0f} s\n{self.describe()}")
         self._over_us = clock.now_us
@@ -198,6 +197,11 @@ class SoakWorld(RankWorld):
         self._check_ends()
         orderly = all(fault.kind is not FaultKind.RESTART_SERVER for fault in self.scene.faults)
         invariants.check_left(self.network, self.left, orderly=orderly)
+
+    def _bound_us(self) -> int:
+        """For how long no rank may make progress; a rank that was given an error may ask in vain to join again."""
+        may_fail = self.scene.may_fail or any(rank.errors for rank in self.ranks)
+        return (QUIET_US if may_fail else STALL_US) + self.scene.apart_us + self.scene.computing_us
 
     def _is_over(self) -> bool:
         if self.problem is not None or self.are_over:

@@ -11,6 +11,7 @@ from sa_atp.lab.peers import switchml
 from sa_atp.lab.simulator.network import LinkSettings
 from sa_atp.lab.soak import run as soak_run
 from sa_atp.lab.soak import world as soak_world
+from sa_atp.lab.soak.draw import draw
 from sa_atp.lab.soak.invariants import Broken, check_error
 from sa_atp.lab.soak.run import run_scene
 from sa_atp.lab.soak.scene import Fault, FaultKind, Scene
@@ -112,6 +113,13 @@ def test_silence_beyond_the_bound_is_an_error_and_then_all_goes_on() -> None:
     outcome = run_scene(small(lengths=(2000,) * 3, slots=1, quota=1, faults=(fault,)))
     assert outcome.errors >= 3
     assert outcome.done == 3
+
+
+def test_a_rank_that_all_others_have_left_may_ask_in_vain_to_join_again() -> None:
+    """They leave unheard while the server is paused for 2.6 s, and a rank that lacks a result is alone."""
+    outcome = run_scene(draw(9_500_067))
+    assert outcome.errors > 0
+    assert outcome.longest_us > soak_world.STALL_US
 
 
 def test_a_server_that_is_away_for_long_holds_up_help_only_for_so_long() -> None:
