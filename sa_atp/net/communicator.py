@@ -238,7 +238,9 @@ class Communicator(Asking, Scattering, Gathering):
         """See `Asking.ask`. Raises: UserError: a program may not ask this."""
         self._session.check_question(question)
         future: Promise[T] = Promise(self._callbacks)
-        self._call(lambda: self._session.ask(question, understand, future, now_us()))
+        # the server's word may make the connection's own thread report something while the program already closes it
+        call = self._driver.call if self._driver.is_here() else self._call
+        call(lambda: self._session.ask(question, understand, future, now_us()))
         return future
 
     # --- state --------------------------------------------------------------------------------------------------------

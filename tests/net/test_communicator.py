@@ -20,6 +20,7 @@ import sa_atp
 from sa_atp.basics.errors import UserError
 from sa_atp.net.communicator import Communicator
 from sa_atp.protocol.job.errors import NonFiniteError, TransportError, ValuesChangedError
+from sa_atp.protocol.packets.help_messages import Assignment
 
 RANKS = 3
 _names = count()
@@ -163,6 +164,35 @@ def test_a_closed_connection_says_so(together: Together) -> None:
         return str(caught.value)
 
     assert together(work, ranks=1) == ["the connection is closed"]
+
+
+def test_a_rank_that_leaves_may_still_be_asked_for_work(together: Together) -> None:
+    """It says what it holds, and goes on waiting for the others, who may need its results."""
+    has_asked, has_looked = threading.Event(), threading.Event()
+
+    def work(comm: Communicator) -> None:
+        step = comm.helping.begin_step()
+        if comm.membership.rank == 0:
+            assert has_looked.wait(20)
+            return
+        with ThreadPoolExecutor(1) as pool:
+            comm.helping.work(step).take()
+            closing = pool.submit(comm.close)
+            while not comm._closed:
+                time.sleep(0.001)
+
+            def revoke() -> None:
+                comm.helping.on_assigned(Assignment(step=step, revokes=4))
+                comm._driver.call(has_asked.set)
+
+            comm._driver.call(revoke)
+            assert has_asked.wait(20)
+            assert comm.error is None
+            assert not closing.done(), "rank 0 has not left"
+            has_looked.set()
+            closing.result(20)
+
+    assert together(work, ranks=2, micro_batches=4, help="steal") == [None, None]
 
 
 # --- what programs do besides -----------------------------------------------------------------------------------------
