@@ -85,10 +85,11 @@ class DealtStepper(Stepper):
         helps: bool,
         patience: float,
         pause_us: Callable[[int], int] = lambda step: 0,
+        cancels: bool = True,
     ) -> None:
         """Args: orchestrator: this worker's own, with the same settings as the others'. The rest: see Stepper."""
         measuring = MeasuringHost(host)
-        super().__init__(measuring, workload, helps=helps, patience=patience, pause_us=pause_us)
+        super().__init__(measuring, workload, helps=helps, patience=patience, pause_us=pause_us, cancels=cancels)
         self.orchestrator = orchestrator
         self._measuring = measuring
 

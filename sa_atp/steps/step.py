@@ -25,6 +25,9 @@ WEIGHT_OF_A_SAMPLE = 100  # units of work, where shards differ; a micro-batch ma
 LEAST_SENT = 1 / 8  # of a contribution, to estimate how long all of it takes to leave
 OFFER_AHEAD = 1.25  # times that an answer takes, before a worker is free, at which it offers to work
 AHEAD = Rule("offers ahead", "A worker that is likely to get work offers to work before it is done with its own.")
+SKIPPING = Rule(
+    "skipping", "Who may be steps behind waits for a sum before it computes, and takes what others have done."
+)
 
 
 Lot = dict[int, Values]
@@ -40,17 +43,20 @@ class Stepper:
         helps: bool,
         patience: float,
         pause_us: Callable[[int], int] = lambda step: 0,
+        cancels: bool = True,
     ) -> None:
         """Args:
         helps: whether to give up micro-batches to others, and to help when waiting.
         patience: share of its own compute time that a leader waits before it offers help.
         pause_us: for how long to stop in the middle of a step.
+        cancels: whether a micro-batch ends at once when the sum is there; else it runs to its end.
         """
         self.host = host
         self.workload = workload
         self.helps = helps
         self.patience = patience
         self.pause_us = pause_us
+        self.cancels = cancels
         self.rank = host.membership.rank
         self.micro_batches = host.membership.micro_batches
         self._number = -1  # of the step, as the parameter server counts: see Helping.begin_step
@@ -85,6 +91,7 @@ class Stepper:
         account(record, contributed_us, sum_.sending)
         return record, sum_
 
+    @SKIPPING.or_else(())
     def _check_overtaken(self, sum_: PendingSum) -> Steps:
         """Whether others have done our part of this step before we begin it: then we take the sum, and compute nothing.
 
@@ -272,6 +279,10 @@ class Stepper:
         samples = None if self.deal is None else self.deal.samples(shard, micro_batch)
         if samples is not None and not samples:
             return self._note_computed(record, shard, micro_batch, np.zeros(self.workload.values, np.float32))
+        if stop is not None and not self.cancels:
+            if stop.done():
+                return None
+            stop = None
         gradient = yield from computed(
             Compute(step, shard, micro_batch, stop, samples=samples), record, self.host.now_us, self.rank
         )

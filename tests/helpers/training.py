@@ -19,7 +19,7 @@ from sa_atp.protocol.packets.control import CutOff
 from sa_atp.protocol.packets.message_fields import HelpGrade
 from sa_atp.protocol.packets.spec import CONTRIBUTION_BITS
 from sa_atp.protocol.server.server_events import ServerSettings
-from sa_atp.steps.effects import Compute, StepRunner, Steps
+from sa_atp.steps.effects import Compute, StepRunner
 from sa_atp.steps.step import Stepper
 from sa_atp.steps.step_record import StepRecord
 from sa_atp.switches.embedded.pipeline import Pipeline
@@ -43,7 +43,7 @@ class Setting:
     pause_us: Callable[[int, int], int] = lambda step, rank: 0
     hangs: Callable[[int, int, int], bool] = lambda step, rank, micro_batch: False
     """Whether a worker never gets done with a micro-batch of its own (step, rank, micro-batch)."""
-    stoppable: Callable[[int], bool] = lambda rank: True
+    cancels: Callable[[int], bool] = lambda rank: True
     """Whether a worker can stop in the middle of a micro-batch, when nobody needs it any more."""
     number: Callable[[int], int] = lambda step: step
     """That the program gives a step, and that decides what is computed."""
@@ -98,17 +98,6 @@ class _Workload:
         self.applied.append(gradient.copy())
 
 
-def _to_the_end(steps: Steps) -> Steps:
-    """The same steps on a device that ends what it has begun."""
-    answer: Any = None
-    while True:
-        try:
-            effect = steps.send(answer)
-        except StopIteration as over:
-            return over.value
-        answer = yield replace(effect, stop=None) if isinstance(effect, Compute) else effect
-
-
 class Training:
     """Runs the steps of a job, and keeps what each rank did and got."""
 
@@ -158,7 +147,7 @@ class Training:
             return
         self._steppers[rank] = Stepper(
             worker, self.workload, helps=self.setting.helps, patience=self.setting.patience,
-            pause_us=lambda step: self.setting.pause_us(step, rank),
+            pause_us=lambda step: self.setting.pause_us(step, rank), cancels=self.setting.cancels(rank),
         )  # fmt: skip
         self._start(rank, 0)
 
@@ -170,10 +159,9 @@ class Training:
                 return FOR_EVER_US
             return int(s.micro_batch_us * s.slowdown(step, rank))
 
-        steps = self._steppers[rank].run(s.number(step))
         VirtualProcess(
             self.cluster.clock,
-            steps if s.stoppable(rank) else _to_the_end(steps),
+            self._steppers[rank].run(s.number(step)),
             duration_us=duration_us,
             gradient=lambda work: self.workload.gradient(work.step, work.shard, work.micro_batch),
             finished=lambda outcome: self._finished(rank, step, outcome),

@@ -50,7 +50,7 @@ def test_a_worker_that_cannot_stop_skips_steps_that_others_have_done(pipeline: P
     """One micro-batch takes it as long as many steps, all of which others did for it."""
     wanted = setting(
         help_grade=help_grade, micro_batches=1, steps=40, slowdown=lambda step, rank: 100.0 if rank == 3 else 1.0,
-        stoppable=lambda rank: rank != 3,
+        cancels=lambda rank: rank != 3,
     )  # fmt: skip
     training = Training([pipeline], wanted).run()
     alone_us = 100 * wanted.micro_batch_us

@@ -19,6 +19,7 @@ LEAST = 0.02  # a smaller change of a step's time is not shown
 UNLIKE = (
     "10G, pause",
     "6 workers, each pauses in 32% of its steps",
+    "one pauses for 8 s, no work can be cancelled",
     "round trip of 10 micro-batches, random",
     "round trip of 20 micro-batches, one slow",
     "heterogeneous links, the one at 5M slow",

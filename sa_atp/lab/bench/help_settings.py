@@ -109,6 +109,9 @@ def table() -> list[HelpSetting]:
         for chance in (0.16, 0.32)
     ]
     rows += [
+        HelpSetting("one pauses for 8 s, no work can be cancelled",
+                ("topology.link_mbps=100", "job.micro_batches=1", "help.cancels=false", "run.steps=60",
+                 "straggler.pattern=pause", "straggler.every=40", "straggler.pause_s=8")),
         HelpSetting("one 1.3 times slower", ("straggler.slowdown=1.3",)),
         HelpSetting("one 2 times slower", ("straggler.slowdown=2",)),
         HelpSetting("one 8 times slower", ("straggler.slowdown=8",)),

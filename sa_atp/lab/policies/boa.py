@@ -67,8 +67,9 @@ class Boa(SwitchPolicy):
     ) -> StepRunner:
         helps = self.help_grade(plan) is not HelpGrade.NONE
         return DealtStepper(
-            host, workload, self.orchestrator(plan), helps=helps, patience=plan.help.patience, pause_us=pause_us
-        )
+            host, workload, self.orchestrator(plan), helps=helps, patience=plan.help.patience, pause_us=pause_us,
+            cancels=plan.help.cancels,
+        )  # fmt: skip
 
 
 class HelpedBoa(Boa):

@@ -70,6 +70,8 @@ class HelpTable(Protocol):
     def grade(self) -> str: ...
     @property
     def patience(self) -> float: ...
+    @property
+    def cancels(self) -> bool: ...
 
 
 class StragglerTable(Protocol):
@@ -194,7 +196,9 @@ class SwitchPolicy(Policy):
         Args: pause_us: returns the pause in the middle of a step.
         """
         helps = self.help_grade(plan) is not HelpGrade.NONE
-        return Stepper(host, workload, helps=helps, patience=plan.help.patience, pause_us=pause_us)
+        return Stepper(
+            host, workload, helps=helps, patience=plan.help.patience, pause_us=pause_us, cancels=plan.help.cancels
+        )
 
 
 class PeerPolicy(Policy):
