@@ -481,9 +481,11 @@ def test_channels_of_ranks_that_end_are_free_again() -> None:
     with running(compiled=True, shares=True) as switch:
         switch.install()
         address = switch.sockets[0].address
+        files = len(os.listdir("/proc/self/fd"))
         for _ in range(2 * state.MOST_CHANNELS):
             wait_until(lambda: can_have_a_channel(switch, address))
         wait_until(lambda: can_have_a_channel(switch, address))
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= files)
         found = 0
         with contextlib.ExitStack() as opened:
             for port in range(5000, 5000 + state.MOST_CHANNELS + 1):

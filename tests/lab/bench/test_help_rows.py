@@ -7,7 +7,7 @@ from sa_atp.lab.bench.help import MOST_WORSE, HelpRow, markdown, measure_one, se
 from sa_atp.lab.bench.help_settings import table
 
 COMMITTED = help_rows()
-QUICK = ("8 workers, random", "round trip of 1 micro-batches, nobody slow")
+QUICK = ("8 workers, random", "round trip of 1 micro-batches, nobody slow", "two racks, pause")
 
 
 def test_the_committed_table_has_all_settings_and_its_document_says_the_same() -> None:

@@ -23,6 +23,12 @@ def test_paths() -> None:
     assert (one.levels, two.levels) == (1, 2)
 
 
+def test_travel_times_on_idle_links() -> None:
+    """1250 bytes on the wire take 10 us: on the worker's own link, beyond it, and on all links on the way down."""
+    for fabric, expected in ((star(delay_us=50), (60, 0, 60)), (tree(delay_us=50), (60, 60, 120))):
+        assert [times.tolist() for times in fabric.path_times_us(1250)] == [[us] * 4 for us in expected]
+
+
 def test_messages_queue_behind_messages_and_written_data() -> None:
     fabric = star(delay_us=50)
     clock = fabric.clock

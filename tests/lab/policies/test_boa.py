@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from helpers.cluster import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,8 @@ from sa_atp.protocol.batches.deal import Deal
 from sa_atp.protocol.batches.orchestrator import Measured
 from sa_atp.protocol.batches.program import Share, makespan_s, solve
 from sa_atp.protocol.batches.speed import Speed
-from sa_atp.steps.dealt import NUMBERS, measurements
+from sa_atp.steps.dealt import NUMBERS, MeasuringHost, measurements
+from sa_atp.switches.embedded.pipeline import Pipeline
 
 PLAN = """
 [run]
@@ -101,6 +103,20 @@ def test_a_device_that_costs_more_than_it_brings_is_left_out() -> None:
 def test_helped_parts_count_at_the_workers_own_speed() -> None:
     told = np.array([10, 0, 20_000, 0, 0, 0, 4, 1, 0], np.float32)
     assert measurements(told, [20, 30, 4]) == [Measured(20, 0.04), None, Measured(4, 0.065536)]
+
+
+def test_a_micro_batch_without_samples_has_no_time_of_the_step_before(pipeline: Pipeline) -> None:
+    cluster = Cluster([pipeline])
+    (worker,) = cluster.joined_job(1, micro_batches=2)
+    host, found = MeasuringHost(worker), []
+    for took_us, size in (((100, 900), 8), ((100,), 4)):
+        sum_ = host.begin(64)
+        for micro_batch, us in enumerate(took_us):
+            host.note_measurement(1 << micro_batch, 4, us)
+        host.contribute(sum_, [np.zeros(64, np.float32)] * 2, 0b11, on_behalf=False)
+        cluster.run(sum_.future.done, 1.0)
+        found += measurements(sum_.beside.future.result(), [size])
+    assert found == [Measured(8, 0.001), Measured(4, 0.0001)]
 
 
 def test_boa_takes_the_static_part_and_help_the_dynamic_part() -> None:
