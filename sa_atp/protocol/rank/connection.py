@@ -44,6 +44,7 @@ class Connection:
             self.limits.operation_timeout_us,
             now_us,
             longest_refused_us=self.limits.server_timeout_us,
+            spread=membership.rank / membership.world_size,
         )
         self.stats = WorkerStats()
         self.waits = Waits(now_us)

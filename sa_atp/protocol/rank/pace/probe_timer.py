@@ -6,6 +6,9 @@ It is told what happens, and when; whoever looks at it brings the time. It asks 
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip, timeout_us
 
 MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
+# By which share the longest time-outs of ranks differ. Ranks that wait for the same result would ask in the same moment,
+# again and again, and a short queue would lose the same answers each time.
+MOST_SPREAD = 0.25
 
 
 def on_sent(timer: "ProbeTimer", now_us: int) -> None:
@@ -22,8 +25,8 @@ def on_news(timer: "ProbeTimer", now_us: int) -> None:
 def until_us(timer: "ProbeTimer", round_trip: RoundTrip, in_flight: int) -> int:
     """Time at which the timer expires, and a probe leaves. Args: in_flight: number of fragments that are unanswered."""
     if not in_flight:
-        return timer.since_us + MAX_TIMEOUT_US  # all that can be missing is others' work
-    return timer.since_us + min(timeout_us(round_trip) << min(timer.timeouts, MOST_DOUBLINGS), MAX_TIMEOUT_US)
+        return timer.since_us + timer.most_us  # all that can be missing is others' work
+    return timer.since_us + min(timeout_us(round_trip) << min(timer.timeouts, MOST_DOUBLINGS), timer.most_us)
 
 
 class ProbeTimer:
@@ -34,14 +37,24 @@ class ProbeTimer:
     since_us: int
     """When something was last sent, a new result last came, or questions were last asked."""
     progress_us: int
+    most_us: int
+    """The longest time-out."""
 
     def __init__(
-        self, round_trip: RoundTrip, longest_us: int, now_us: int, *, longest_refused_us: int | None = None
+        self,
+        round_trip: RoundTrip,
+        longest_us: int,
+        now_us: int,
+        *,
+        longest_refused_us: int | None = None,
+        spread: float = 0.0,
     ) -> None:
         """Args:
         longest_us: how long there may be no progress.
         longest_refused_us: how long the switch's host may refuse packets, since a switch may restart; None: as long.
+        spread: by which share of `MOST_SPREAD` the longest time-out is longer, 0 to 1; each rank has its own.
         """
+        self.most_us = round(MAX_TIMEOUT_US * (1 + MOST_SPREAD * spread))
         self.timeouts = 0
         self.longest_us = longest_us
         """How long there may be no progress."""
