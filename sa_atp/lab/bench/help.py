@@ -226,8 +226,8 @@ have 32, 16 and 8, for which the switch needs the build with 512 contributions (
 `random` slows one worker down by a factor of 2 to 8, drawn anew for each step; `pause` stops one worker for 1 s in
 every fourth step; where each of 6 workers pauses, a pause is as long as three shards. The last two columns count, per
 step, the micro-batches that helpers contributed, and the requests of all workers to the parameter server's ledger. Of 14
-steps (24 with heterogeneous links or 6 workers, 10 with 8 or more workers, 60 where no work can be cancelled) the first
-three do not count.
+steps (24 with heterogeneous links, other traffic or 6 workers, 10 with 8 or more workers, 60 where no work can be
+cancelled) the first three do not count.
 
 Random settings: `sa-atp bench help --draw 100 --seed 1` draws workers, links, delays, losses, stragglers and racks.
 Steps count from the first pause on. Settings with losses are repeated three times, and twelve times if the ratio may be

@@ -47,6 +47,8 @@ class Advice:
         own = plan.own[rank]
         if own == self._micro_batches:
             return own, is_usual or bool(plan.parts[rank])
+        if not own and self._projection.has_slow_link(rank):
+            return 0, False  # a single piece would take its link as long as all of them
         # half of it, since it can ask for more in time; but enough to last until that is answered, even if it is faster
         # this time
         soon = self._workers[rank].answer_us // max(1, self._projection.least_us(rank))

@@ -94,4 +94,5 @@ def test_which_faults_end_jobs() -> None:
 def test_some_worlds_have_wide_bitmaps_and_use_them() -> None:
     wide = [scene for scene in SCENES if scene.contributions > 64]
     assert {scene.lanes for scene in wide} == {256}
+    assert any(scene.lanes == 256 and scene.contributions == 64 for scene in SCENES)
     assert any(job.contributions > 64 for scene in wide for job in scene.jobs)

@@ -42,8 +42,10 @@ def test_a_worker_of_unsure_speed_holds_enough_until_its_claim_is_answered(is_su
     assert Advice(workers, 8, projection, Racks(workers)).of(3)[0] == (0 if is_sure else 6)
 
 
-def test_a_worker_whose_contribution_alone_takes_longer_than_the_step_leaves_all_to_others() -> None:
-    workers = [Worker(Forecast.of(6_000.0), answer_us=1_000, send_us=90_000) for _ in range(3)]
+@pytest.mark.parametrize("answer_us", [1_000, 20_000])
+def test_a_worker_whose_contribution_alone_takes_longer_than_the_step_leaves_all_to_others(answer_us: int) -> None:
+    """Also if an answer takes longer than a piece: a single one would take its link as long as all."""
+    workers = [Worker(Forecast.of(6_000.0), answer_us=answer_us, send_us=90_000) for _ in range(3)]
     workers[2].send_us = 400_000
     projection = Projection(workers)
     advice = [Advice(workers, 8, projection, Racks(workers)).of(rank) for rank in range(3)]
