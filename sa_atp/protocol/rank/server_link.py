@@ -237,7 +237,10 @@ class ServerLink:
             )
             self.fail(ParameterServerLostError(waited + self._why_silent(now_us)))
             return
-        self.alive_at_us = now_us + self._membership.alive_every_us
+        every_us, rank = self._membership.alive_every_us, self._membership.rank
+        self.alive_at_us = now_us + every_us
+        if now_us - self._heard_us > every_us:  # ranks that began together may fill a queue together, each time
+            self.alive_at_us -= every_us * rank // (4 * self._membership.world_size)
         self.said_place = self._operations.oldest_place()
         self.requests.ask(self._sign_of_life(), now_us, timeout_us=self._membership.alive_every_us)
 

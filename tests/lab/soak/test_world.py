@@ -122,6 +122,13 @@ def test_a_rank_that_all_others_have_left_may_ask_in_vain_to_join_again() -> Non
     assert outcome.longest_us > soak_world.STALL_US
 
 
+def test_a_queue_that_is_shorter_than_the_job_loses_no_rank() -> None:
+    """All have joined in the same moment; their signs of life must not meet in the queue again and again."""
+    links = LinkSettings(delay_us=50_000, queue_packets=30)
+    outcome = run_scene(small(36, (1,), links=links, trunk=links, slots=1024, quota=1024, gather_us=10))
+    assert (outcome.done, outcome.errors) == (36, 0)
+
+
 def test_a_server_that_is_away_for_long_holds_up_help_only_for_so_long() -> None:
     """Helpers compute a part of a rank's shard while the server is silent for 6 s: no rank gets an error."""
     scene, links = helped(ranks=2), LinkSettings(loss=0.01)
