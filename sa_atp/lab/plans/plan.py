@@ -311,8 +311,8 @@ class HelpPlan:
     patience: float = setting(0.02, between=(0.0, 10.0), used_with=_HELPING)
     """How long a leader waits before it offers help, as a share of the time of its own shard."""
     cancels: bool = setting(True, used_with=_HELPING)
-    """Whether a micro-batch ends at once when its step's sum is there; false: it runs to its end, as a forward pass does
-    that is one long call."""
+    """Whether a micro-batch ends at once when its step's sum is there; false: it runs to its end, as one long call
+    of a framework does."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -149,7 +149,7 @@ class PolicyStats:
         return {repetition: fmean(times) for repetition, times in found.items()}
 
     def time_to_accuracy_s(self, target: float) -> float | None:
-        """The mean over repetitions of the time to an accuracy; None: not all repetitions reached it."""
+        """Returns the mean time to an accuracy over repetitions; None: not all repetitions reached it."""
         return mean_of_all(self.times_to_accuracy_s(target))
 
 

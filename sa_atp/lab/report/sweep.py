@@ -155,7 +155,7 @@ def _numbers(found: Sequence[float | None], counted: str = "repetitions") -> dic
 
 
 def missing(numbers: dict[str, Any]) -> list[str]:
-    """A sentence for each point without a mean, which says how many of its repetitions have a value."""
+    """Returns a sentence for each point without a mean, which says how many of its repetitions have a value."""
     rows = [(f"{numbers['key']} = {label(point['value'], numbers['key'])}", point["policies"], "repetitions")
             for point in numbers["points"]]  # fmt: skip
     rows += [("all", numbers["all"], "seeds")] if "all" in numbers else []

@@ -199,7 +199,7 @@ class SoakWorld(RankWorld):
         invariants.check_left(self.network, self.left, orderly=orderly)
 
     def _bound_us(self) -> int:
-        """For how long no rank may make progress; a rank that was given an error may ask in vain to join again."""
+        """Returns for how long there may be no progress: a rank that was given an error may ask in vain to join again."""
         may_fail = self.scene.may_fail or any(rank.errors for rank in self.ranks)
         return (QUIET_US if may_fail else STALL_US) + self.scene.apart_us + self.scene.computing_us
 

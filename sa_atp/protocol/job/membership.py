@@ -114,6 +114,12 @@ class Membership(Place, frozen=True, kw_only=True):
             raise UserError(f"{values} values are not {self.world_size} equal parts, one for each rank")
         return values // self.world_size
 
+    def stagger_us(self, us: int) -> int:
+        """Returns by how much this rank's waits of a given time differ from those of others, at most a quarter. Ranks that
+        began together would ask in the same moment each time, and a short queue would lose the same answers. (section 5.4)
+        """
+        return round(us * self.rank / (4 * self.world_size))
+
     @property
     def map(self) -> ContributionMap:
         """The map between contribution bits and ranks."""

@@ -8,7 +8,7 @@ from sa_atp.protocol.log.event import Log, nobody
 from sa_atp.protocol.rank.compiled.common_case import CommonCase, Kernels
 from sa_atp.protocol.rank.events import Event, WorkerLimits, WorkerStats
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
-from sa_atp.protocol.rank.pace.timing import RoundTrip
+from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip
 from sa_atp.protocol.rank.pace.window import Window
 from sa_atp.protocol.rank.pace.window_log import WindowLog
 from sa_atp.protocol.rank.recovery.leaf_bypass import LeafBypass
@@ -44,7 +44,7 @@ class Connection:
             self.limits.operation_timeout_us,
             now_us,
             longest_refused_us=self.limits.server_timeout_us,
-            spread=membership.rank / membership.world_size,
+            most_us=MAX_TIMEOUT_US + membership.stagger_us(MAX_TIMEOUT_US),
         )
         self.stats = WorkerStats()
         self.waits = Waits(now_us)

@@ -237,10 +237,10 @@ class ServerLink:
             )
             self.fail(ParameterServerLostError(waited + self._why_silent(now_us)))
             return
-        every_us, rank = self._membership.alive_every_us, self._membership.rank
+        every_us = self._membership.alive_every_us
         self.alive_at_us = now_us + every_us
-        if now_us - self._heard_us > every_us:  # ranks that began together may fill a queue together, each time
-            self.alive_at_us -= every_us * rank // (4 * self._membership.world_size)
+        if now_us - self._heard_us > every_us:
+            self.alive_at_us -= self._membership.stagger_us(every_us)
         self.said_place = self._operations.oldest_place()
         self.requests.ask(self._sign_of_life(), now_us, timeout_us=self._membership.alive_every_us)
 

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 
 import pytest
+from helpers.answers import member_of
 
+from sa_atp.protocol.rank.connection import Connection
 from sa_atp.protocol.rank.pace.probe_timer import ProbeTimer
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip
 
@@ -58,16 +60,14 @@ def test_however_many_there_were_the_next_one_is_no_longer() -> None:
     assert set(waits_us(found, 1, START_US, 300)[10:]) == {MAX_TIMEOUT_US}
 
 
-def test_ranks_that_wait_alike_do_not_ask_together_again_and_again() -> None:
+@pytest.mark.parametrize("in_flight", [0, 1])
+def test_ranks_that_wait_alike_do_not_ask_together_again_and_again(in_flight: int) -> None:
     """A queue that is shorter than their questions would lose the same ones each time."""
-    ranks = 60
-    timers = [ProbeTimer(RoundTrip(), LONGEST_US, START_US, spread=rank / ranks) for rank in range(ranks)]
-    for in_flight in (0, 1):
-        asked = sorted(START_US + sum(waits_us(timer, in_flight, START_US, 10)) for timer in timers)
-        assert max(sum(at <= other < at + 10_000 for other in asked) for at in asked) < 10
-        assert max(asked) - START_US <= 10 * 1.25 * MAX_TIMEOUT_US
-        for timer in timers:
-            timer.on_news(START_US)
+    members = [member_of(rank=rank, world_size=60) for rank in range(60)]
+    timers = [Connection(member, START_US).probe_timer for member in members]
+    asked = [sum(waits_us(timer, in_flight, START_US, 10)) for timer in timers]
+    assert max(sum(at <= other < at + 10_000 for other in asked) for at in asked) < 10
+    assert max(asked) <= 10 * 1.25 * MAX_TIMEOUT_US
 
 
 def test_what_is_noticed_late_is_asked_for_once() -> None:

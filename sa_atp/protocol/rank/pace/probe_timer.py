@@ -6,9 +6,6 @@ It is told what happens, and when; whoever looks at it brings the time. It asks 
 from sa_atp.protocol.rank.pace.timing import MAX_TIMEOUT_US, RoundTrip, timeout_us
 
 MOST_DOUBLINGS = 8  # of the time-out; the longest one is reached before
-# By which share the longest time-outs of ranks differ. Ranks that wait for the same result would ask in the same moment,
-# again and again, and a short queue would lose the same answers each time.
-MOST_SPREAD = 0.25
 
 
 def on_sent(timer: "ProbeTimer", now_us: int) -> None:
@@ -47,14 +44,14 @@ class ProbeTimer:
         now_us: int,
         *,
         longest_refused_us: int | None = None,
-        spread: float = 0.0,
+        most_us: int = MAX_TIMEOUT_US,
     ) -> None:
         """Args:
         longest_us: how long there may be no progress.
         longest_refused_us: how long the switch's host may refuse packets, since a switch may restart; None: as long.
-        spread: by which share of `MOST_SPREAD` the longest time-out is longer, 0 to 1; each rank has its own.
+        most_us: the longest time-out.
         """
-        self.most_us = round(MAX_TIMEOUT_US * (1 + MOST_SPREAD * spread))
+        self.most_us = most_us
         self.timeouts = 0
         self.longest_us = longest_us
         """How long there may be no progress."""

@@ -63,7 +63,7 @@ class Receiver:
         return self._ahead_to
 
     def _keep(self, place: int, results: ByteRows) -> int:
-        """Keeps results of operations that we have not begun. Args: place: of the first. Returns: how many it has kept."""
+        """Keeps results of operations that we have not begun. Args: place: the first one's. Returns: how many are kept."""
         if place >= self._operations.next_place + HORIZON:
             return 0
         self._ahead_to = max(self._ahead_to, place + len(results))
